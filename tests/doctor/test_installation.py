@@ -17,7 +17,7 @@ import psycopg
 import pytest
 
 from hookmill.app import now_us
-from hookmill.app.doctor import CHECKS, SETTINGS, examine
+from hookmill.app.doctor import CHECKS, examine
 from hookmill.app.doctor.alarms import check_alarm_destinations
 from hookmill.app.doctor.base_url import check_base_url
 from hookmill.app.doctor.check import Check, findings_of
@@ -239,8 +239,8 @@ def test_every_problem_of_the_settings_is_reported(tmp_path: Path, monkeypatch: 
 
     examination = examine(load_settings())
 
-    texts = [finding.observation for finding in findings(examination, SETTINGS)]
-    assert all(finding.status is Status.PROBLEM for finding in findings(examination, SETTINGS))
+    texts = [finding.observation for finding in findings(examination, "settings")]
+    assert all(finding.status is Status.PROBLEM for finding in findings(examination, "settings"))
     assert [name for name in ("PORT", "PROCESSES", "DATABASE_URI") if not any(name in text for text in texts)] == []
     assert "private" not in str(texts)
     assert set(examination.not_checked) == {check.name for check in CHECKS}
@@ -555,7 +555,7 @@ def test_check_that_hangs_ends_at_its_deadline():
     ends = threading.Event()
 
     def hang(_: None) -> Iterator[Finding]:
-        yield ok("slow", "the first result")
+        yield ok("the first result")
         ends.wait()
 
     *results, last = findings_of(Check("slow", hang, seconds=0.1), None)
@@ -611,4 +611,4 @@ def test_file_system_is_that_of_the_deepest_and_newest_mount(path: str, kind: st
     [(0.5, 0.0, "ok"), (-1.9, 0.0, "ok"), (-5.0, 0.0, "warning"), (5.0, 4.0, "ok"), (100.0, 1.0, "problem")],
 )
 def test_difference_of_clocks_excludes_its_uncertainty(ahead: float, uncertainty: float, status: str):
-    assert clock_finding("clock", "the server", ahead, uncertainty).status == status
+    assert clock_finding("the server", ahead, uncertainty).status == status

@@ -8,7 +8,7 @@ import pytest
 
 from hookmill.app.doctor.check import Check, findings_of
 from hookmill.app.doctor.host import check_proxies
-from hookmill.app.doctor.sign_in import NAME, check_provider
+from hookmill.app.doctor.sign_in import check_provider
 from hookmill.domain.finding import Finding, Status
 from hookmill.settings import Settings
 from tests.notices.receivers import closed_port
@@ -30,7 +30,7 @@ def finding_about(issuer: str, **settings: Any) -> Finding:
     """The finding about the provider. The redirect URI is named, whatever this finding is."""
     required: Mapping[str, Any] = {"base_url": PUBLIC_URL, "oidc_issuer": issuer, "oidc_client_id": "hookmill"}
     configured = Settings(**{**required, "oidc_client_secret": SECRET, **settings})
-    redirect, finding = findings_of(Check(NAME, check_provider), configured)
+    redirect, finding = findings_of(Check("OpenID Connect", check_provider), configured)
     assert redirect.observation == f"the client hookmill at the provider needs the redirect URI {REDIRECT_URI}"
     assert redirect.status is Status.OK
     assert SECRET not in f"{finding}{redirect}"

@@ -1,9 +1,9 @@
 """The findings of the checks of `hookmill doctor`: an observation, and advice to the operator."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import Final, Self
 
 NAMES_MAX: Final = 5
 """How many things a finding names."""
@@ -21,13 +21,17 @@ class Status(StrEnum):
 class Finding:
     """The result of a check. The texts contain no secret."""
 
-    check: str
-    """The stable name of the check, such as `disk space`."""
     status: Status
     observation: str
     """The observation, with the name of the thing. A sentence without a full stop at its end, or several sentences."""
     advice: str = ""
     """The advice. Empty if there is nothing to do."""
+    check: str = ""
+    """The stable name of the check, such as `disk space`. Empty until `of_check`."""
+
+    def of_check(self, name: str) -> Self:
+        """The finding with the name of the check that has made it, unless it has another one."""
+        return self if self.check else replace(self, check=name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,16 +50,16 @@ class Examination:
         return sum(finding.status is status for finding in self.findings)
 
 
-def ok(check: str, observation: str) -> Finding:
-    return Finding(check=check, status=Status.OK, observation=observation)
+def ok(observation: str) -> Finding:
+    return Finding(status=Status.OK, observation=observation)
 
 
-def warning(check: str, observation: str, advice: str) -> Finding:
-    return Finding(check=check, status=Status.WARNING, observation=observation, advice=advice)
+def warning(observation: str, advice: str) -> Finding:
+    return Finding(status=Status.WARNING, observation=observation, advice=advice)
 
 
-def problem(check: str, observation: str, advice: str) -> Finding:
-    return Finding(check=check, status=Status.PROBLEM, observation=observation, advice=advice)
+def problem(observation: str, advice: str) -> Finding:
+    return Finding(status=Status.PROBLEM, observation=observation, advice=advice)
 
 
 def listed(names: Sequence[str]) -> str:

@@ -6,7 +6,7 @@ Each check has a deadline. A check whose prerequisite has a problem is not made.
 
 import ssl
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -16,8 +16,6 @@ from hookmill.domain.finding import Examination, Finding, Status, ok, problem
 from hookmill.settings import LoadedSettings, Settings
 
 __all__ = ["CHECKS", "examine"]
-
-SETTINGS: Final = "settings"
 
 CHECKS: Final[Sequence[Check[Settings]]] = (
     Check("data directory", directory.check_owner_and_modes),
@@ -38,16 +36,16 @@ CHECKS: Final[Sequence[Check[Settings]]] = (
     Check("object store", runs.check_object_store, seconds=30),
     Check("runners", runs.check_runners, seconds=30),
     Check("repositories", repositories.check_repositories, needs=("database", "schema"), seconds=60),
-    Check(destinations.NAME, destinations.check_destinations, seconds=destinations.CHECK_SECONDS),
+    Check("destinations", destinations.check_destinations, seconds=destinations.CHECK_SECONDS),
     Check("automations", runs.check_automations, needs=("database", "schema")),
     Check("port", host.check_port),
     Check("workers", runs.check_workers, needs=("database", "schema")),
     Check("retention", runs.check_retention, needs=("database", "schema")),
     Check("base_url", base_url.check_base_url, seconds=30),
     Check("trusted_proxies", base_url.check_trusted_proxies),
-    Check(sign_in.NAME, sign_in.check_provider, seconds=sign_in.CHECK_SECONDS),
+    Check("OpenID Connect", sign_in.check_provider, seconds=sign_in.CHECK_SECONDS),
     Check(
-        alarms.NAME,
+        "alarm destinations",
         alarms.check_alarm_destinations,
         needs=("database", "schema", "master key"),
         seconds=alarms.CHECK_SECONDS,
@@ -64,18 +62,6 @@ _WITHOUT_SETTINGS: Final[Sequence[Check[None]]] = (
 )
 
 
-@dataclass(slots=True)
-class _Progress:
-    findings: list[Finding] = field(default_factory=list)
-    not_checked: list[str] = field(default_factory=list)
-    failed: set[str] = field(default_factory=set)
-
-    def add(self, name: str, findings: Sequence[Finding]) -> None:
-        self.findings += findings
-        if any(finding.status is Status.PROBLEM for finding in findings):
-            self.failed.add(name)
-
-
 def examine(
     loaded: LoadedSettings,
     report: Callable[[Finding], None] = lambda _: None,
@@ -85,31 +71,35 @@ def examine(
 
     `tls` verifies the certificate of `base_url`; None for the system's certificate authorities.
     """
-    progress = _Progress()
+    findings: list[Finding] = []
+    not_checked: list[str] = []
+    failed: set[str] = set()
 
-    def make(name: str, findings: Iterator[Finding]) -> None:
-        results = list(findings)
-        progress.add(name, results)
-        for finding in results:
+    def make(name: str, results: Iterator[Finding]) -> None:
+        for result in results:
+            finding = result.of_check(name)
+            findings.append(finding)
+            if finding.status is Status.PROBLEM:
+                failed.add(name)
             report(finding)
 
-    make(SETTINGS, _settings_findings(loaded))
+    make("settings", _settings_findings(loaded))
     for general_check in _WITHOUT_SETTINGS:
         make(general_check.name, findings_of(general_check, None))
     for general in CHECKS:
         check = general
         if check.examine is base_url.check_base_url:
             check = replace(general, examine=partial(base_url.check_base_url, tls=tls))
-        if loaded.settings is None or not progress.failed.isdisjoint(check.needs):
-            progress.not_checked.append(check.name)
+        if loaded.settings is None or not failed.isdisjoint(check.needs):
+            not_checked.append(check.name)
         else:
             make(check.name, findings_of(check, loaded.settings))
-    return Examination(findings=tuple(progress.findings), not_checked=tuple(progress.not_checked))
+    return Examination(findings=tuple(findings), not_checked=tuple(not_checked))
 
 
 def _settings_findings(loaded: LoadedSettings) -> Iterator[Finding]:
     for text in loaded.problems:
-        yield problem(SETTINGS, text, "Correct this setting. The page docs/settings.md lists all settings.")
+        yield problem(text, "Correct this setting. The page docs/settings.md lists all settings.")
     if loaded.settings is not None:
         file = f"the file {loaded.file} and " if loaded.file is not None else ""
-        yield ok(SETTINGS, f"valid, from {file}the environment")
+        yield ok(f"valid, from {file}the environment")

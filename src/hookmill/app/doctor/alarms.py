@@ -13,7 +13,6 @@ from hookmill.domain.finding import Finding, listed, ok, problem, warning
 from hookmill.settings import Settings
 from hookmill.store import alarm_destinations
 
-NAME: Final = "alarm destinations"
 CHECK_SECONDS: Final = 120.0
 """The deadline of this check. It exceeds the time for an e-mail (`smtp_seconds`), and for `SERVERS_MAX` servers."""
 CONNECTIONS_AT_ONCE: Final = 8
@@ -40,7 +39,7 @@ def check_alarm_destinations(settings: Settings) -> Iterator[Finding]:
                 if target is not None:
                     targets.setdefault(_server_of(target, settings), []).append(target)
     if not destinations:
-        yield ok(NAME, "none: alarms are in the lists only")
+        yield ok("none: alarms are in the lists only")
         return
     checked = dict(list(targets.items())[:SERVERS_MAX])
     post = AlarmPost(settings, now_us)
@@ -50,13 +49,12 @@ def check_alarm_destinations(settings: Settings) -> Iterator[Finding]:
     for (server, of_server), failure in zip(checked.items(), failures, strict=True):
         count = f"{len(of_server)} destination{'s' if len(of_server) > 1 else ''}"
         if failure is None:
-            yield ok(NAME, f"{server} can be reached ({count})")
+            yield ok(f"{server} can be reached ({count})")
         else:
             advice = _MAIL_ADVICE if isinstance(of_server[0], EmailTarget) else _URL_ADVICE
-            yield problem(NAME, f"{failure.removesuffix('.')} ({count})", advice)
+            yield problem(f"{failure.removesuffix('.')} ({count})", advice)
     if others := list(targets)[SERVERS_MAX:]:
         yield warning(
-            NAME,
             f"only {SERVERS_MAX} servers were checked, and not {listed(others)}",
             "Send a test to each of the others: hookmill alarm destination test ID",
         )

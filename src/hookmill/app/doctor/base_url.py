@@ -3,6 +3,7 @@
 import ssl
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from ipaddress import ip_address, ip_network
@@ -41,22 +42,19 @@ _REPAIR_OR_TRUST: Final = (
 
 def check_base_url(settings: Settings, tls: ssl.SSLContext | None = None) -> Iterator[Finding]:
     """`tls` verifies the certificate; None for the system's certificate authorities."""
-    name = "base_url"
     if settings.base_url is None:
         if _is_loopback(settings.host):
-            yield ok(name, f"not set: senders on this host use {settings.public_url()}")
+            yield ok(f"not set: senders on this host use {settings.public_url()}")
         else:
             yield warning(
-                name,
                 f"not set, so the URLs of webhooks begin with {settings.public_url()}",
                 "Set base_url to the address that senders and people use.",
             )
         return
     origin = Origin.of(settings.base_url)
-    yield from certificate_findings(name, origin, tls)
+    yield from certificate_findings(origin, tls)
     if not origin.is_https and not _is_loopback(origin.host):
         yield warning(
-            name,
             f"{origin} has no TLS, so tokens and bodies can be read on the way",
             "Put a proxy with TLS in front, and set base_url to its https URL.",
         )
@@ -69,22 +67,19 @@ def check_base_url(settings: Settings, tls: ssl.SSLContext | None = None) -> Ite
             connection.send(request_head("POST", path, headers) + b"{}")
             response = connection.response()
     except NoResponse as error:
-        yield problem(name, f"{origin} {error}", "Check the DNS name, the firewall, and the proxy.")
+        yield problem(f"{origin} {error}", "Check the DNS name, the firewall, and the proxy.")
         return
     if response.status == errors.NOT_FOUND.status and response.body == errors.NOT_FOUND.body:
-        yield ok(
-            name, f"a Hookmill answers at {origin}; `hookmill doctor --through {origin}` checks that it is this one"
-        )
+        yield ok(f"a Hookmill answers at {origin}; `hookmill doctor --through {origin}` checks that it is this one")
     else:
         yield problem(
-            name,
             f"{origin} answered {response.status} to a delivery, which is not Hookmill's answer",
             UPSTREAM if response.status in GATEWAY_ERRORS else _PASS_UNCHANGED,
         )
     yield from _clock_findings(response, sent_at, origin)
 
 
-def certificate_findings(name: str, origin: Origin, tls: ssl.SSLContext | None = None) -> Iterator[Finding]:
+def certificate_findings(origin: Origin, tls: ssl.SSLContext | None = None) -> Iterator[Finding]:
     """The validity of the certificate of an https origin. `tls` verifies certificates."""
     if not origin.is_https:
         return
@@ -95,7 +90,7 @@ def certificate_findings(name: str, origin: Origin, tls: ssl.SSLContext | None =
             certificate, version = tls_socket.getpeercert(), tls_socket.version()
     except NoResponse as error:
         if "certificate" in str(error):
-            yield problem(name, f"{origin} {error}", _RENEW if "has expired" in str(error) else _REPAIR_OR_TRUST)
+            yield problem(f"{origin} {error}", _RENEW if "has expired" in str(error) else _REPAIR_OR_TRUST)
         # Any other error is found by the request that follows.
         return
     assert certificate is not None
@@ -103,9 +98,9 @@ def certificate_findings(name: str, origin: Origin, tls: ssl.SSLContext | None =
     days = (ends - datetime.now(UTC)).days
     text = f"the certificate of {origin.host} is valid for {days} days (until {ends:%Y-%m-%d}), over {version}"
     if days < CERTIFICATE_DAYS_WARNED:
-        yield warning(name, text, "Renew it, and check why it was not renewed automatically.")
+        yield warning(text, "Renew it, and check why it was not renewed automatically.")
     else:
-        yield ok(name, text)
+        yield ok(text)
 
 
 def _clock_findings(response: Response, sent_at: float, origin: Origin) -> Iterator[Finding]:
@@ -115,33 +110,29 @@ def _clock_findings(response: Response, sent_at: float, origin: Origin) -> Itera
         return
     ahead_seconds = date.timestamp() - (sent_at + time.time()) / 2
     uncertainty_seconds = (time.time() - sent_at) / 2 + CLOCK_OF_HEADER_SECONDS
-    yield clock_finding("clock", str(origin), ahead_seconds, uncertainty_seconds)
+    yield replace(clock_finding(str(origin), ahead_seconds, uncertainty_seconds), check="clock")
 
 
 def check_trusted_proxies(settings: Settings) -> Iterator[Finding]:
-    name = "trusted_proxies"
     wide = [network for network in settings.trusted_proxies if ip_network(network).prefixlen <= WIDE_PREFIX]
     if settings.lacks_trusted_proxies():
         yield warning(
-            name,
             f"not set, and {settings.base_url} leads through a proxy: every client seems to have the proxy's address, "
             "so all of them share the limits of sign-ins",
             "Set trusted_proxies to the network of the proxy, such as 127.0.0.1.",
         )
     elif wide:
         yield problem(
-            name,
             f"{', '.join(wide)} contains clients, which can then choose the address that Hookmill sees",
             "List only the addresses of your proxies.",
         )
     elif settings.trusted_proxies:
-        yield ok(name, ", ".join(settings.trusted_proxies))
+        yield ok(", ".join(settings.trusted_proxies))
     else:
-        yield ok(name, "not set, and no proxy is needed")
+        yield ok("not set, and no proxy is needed")
 
 
 def check_allowed_networks(settings: Settings) -> Iterator[Finding]:
-    name = "allowed networks"
     with inspected_tables(settings) as tx:
         if tx is None:
             return
@@ -155,9 +146,9 @@ def check_allowed_networks(settings: Settings) -> Iterator[Finding]:
         return
     text = f"these webhooks have allowed networks: {listed(limited)}"
     if settings.lacks_trusted_proxies():
-        yield warning(name, text, EVERY_CLIENT_IS_THE_PROXY)
+        yield warning(text, EVERY_CLIENT_IS_THE_PROXY)
     else:
-        yield ok(name, text)
+        yield ok(text)
 
 
 def _is_loopback(host: str) -> bool:

@@ -44,25 +44,23 @@ def findings_of(check: Check[T], subject: T) -> Iterator[Finding]:
     yield from list(findings)
     if thread.is_alive():
         yield problem(
-            check.name,
             f"the check did not end within {check.seconds:g} s",
             "Find out what does not respond: a disk, a network file system, a name server or another host.",
         )
     for error in errors:
-        yield _problem_of(check.name, error)
+        yield _problem_of(error)
 
 
-def _problem_of(name: str, error: Exception) -> Finding:
+def _problem_of(error: Exception) -> Finding:
     match error:
         case HookmillError():
             # These texts say what to do.
-            return problem(name, str(error), "")
+            return problem(str(error), "")
         case OSError():
             place = f": {error.filename}" if error.filename is not None else ""
-            return problem(name, f"{error.strerror or type(error).__name__}{place}", "Check this file or address.")
+            return problem(f"{error.strerror or type(error).__name__}{place}", "Check this file or address.")
         case _:
             return problem(
-                name,
                 f"the check itself failed with {type(error).__name__}",
                 "Report this as a fault of `hookmill doctor`.",
             )

@@ -12,7 +12,6 @@ from hookmill.domain.finding import Finding, listed, ok, problem, warning
 from hookmill.results.delivery import ResultDelivery
 from hookmill.settings import Settings
 
-NAME: Final = "destinations"
 CHECK_SECONDS: Final = 60.0
 """It exceeds the time for `DESTINATIONS_MAX` destinations."""
 DESTINATION_SECONDS: Final = 10.0
@@ -35,21 +34,19 @@ def check_destinations(settings: Settings) -> Iterator[Finding]:
     def finding(name: str) -> Finding:
         if not settings.performs_runs and settings.destinations[name].secret() is None:
             return warning(
-                NAME,
                 f"the destination {name} was not checked, because its variable is not set",
                 "performs_runs is off, so check it on the hosts of the workers.",
             )
         try:
-            return ok(NAME, f"the destination {name} {delivery.check(name, DESTINATION_SECONDS)}")
+            return ok(f"the destination {name} {delivery.check(name, DESTINATION_SECONDS)}")
         except DestinationUnavailable as error:
-            return problem(NAME, f"the destination {name}: {str(error).removesuffix('.')}", _ADVICE)
+            return problem(f"the destination {name}: {str(error).removesuffix('.')}", _ADVICE)
 
     # Daemon threads aren't needed: each connection has a deadline.
     with ThreadPoolExecutor(CONNECTIONS_AT_ONCE) as executor:
         yield from executor.map(finding, names[:DESTINATIONS_MAX])
     if others := names[DESTINATIONS_MAX:]:
         yield warning(
-            NAME,
             f"only {DESTINATIONS_MAX} destinations were checked, and not {listed(others)}",
             "Start a run with a result for each of the others.",
         )

@@ -31,27 +31,24 @@ _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 def check_owner_and_modes(settings: Settings) -> Iterator[Finding]:
-    name = "data directory"
     directory = settings.data_dir.absolute()
     if not directory.exists():
         parent = next(each for each in directory.parents if each.exists())
         if _may(parent, os.W_OK | os.X_OK):
-            yield ok(name, f"{directory} does not exist yet; the first start creates it")
+            yield ok(f"{directory} does not exist yet; the first start creates it")
         else:
             yield problem(
-                name,
                 f"{directory} does not exist, and {_account(os.geteuid())} may not create it in {parent}",
                 "Create it for the service's account, or set HOOKMILL_DATA_DIR.",
             )
         return
     status = directory.stat()
     if not stat.S_ISDIR(status.st_mode):
-        yield problem(name, f"{directory} is not a directory", "Move it away, or set HOOKMILL_DATA_DIR.")
+        yield problem(f"{directory} is not a directory", "Move it away, or set HOOKMILL_DATA_DIR.")
         return
     owner = _account(status.st_uid)
     if not _may(directory, os.R_OK | os.W_OK | os.X_OK):
         yield problem(
-            name,
             f"{_account(os.geteuid())} may not write to {directory}, which belongs to {owner}",
             "Run this command as the service's account, such as with `sudo -u`. If this is the service's account, run "
             f"chown on {directory}.",
@@ -60,14 +57,14 @@ def check_owner_and_modes(settings: Settings) -> Iterator[Finding]:
     mode = stat.S_IMODE(status.st_mode)
     if mode & (stat.S_IROTH | stat.S_IWOTH):
         yield warning(
-            name, f"every account of this host can open {directory} (mode {mode:o})", f"Run: chmod o-rw {directory}"
+            f"every account of this host can open {directory} (mode {mode:o})", f"Run: chmod o-rw {directory}"
         )
     else:
-        yield ok(name, f"{directory} belongs to {owner}, with mode {mode:o}")
-    yield from _findings_of_files(name, directory, status.st_uid)
+        yield ok(f"{directory} belongs to {owner}, with mode {mode:o}")
+    yield from _findings_of_files(directory, status.st_uid)
 
 
-def _findings_of_files(name: str, directory: Path, owner: int) -> Iterator[Finding]:
+def _findings_of_files(directory: Path, owner: int) -> Iterator[Finding]:
     """The service's own files that belong to another account than the directory, or that others can open."""
     foreign, exposed = [], []
     for entry in os.scandir(directory):
@@ -82,14 +79,12 @@ def _findings_of_files(name: str, directory: Path, owner: int) -> Iterator[Findi
                 exposed.append(f"{entry.name} (mode {stat.S_IMODE(status.st_mode):o})")
     if foreign:
         yield problem(
-            name,
             f"in {directory}, these belong to another account than the directory: {', '.join(sorted(foreign))}",
             f"Give them to the service's account: chown {_account(owner)} on each. This happens if a command was run "
             "as root.",
         )
     if exposed:
         yield problem(
-            name,
             f"in {directory}, other accounts can open {', '.join(sorted(exposed))}",
             "Run chmod 600 on each. These files contain payloads and keys.",
         )
@@ -107,37 +102,32 @@ def _account(uid: int) -> str:
 
 
 def check_file_system(settings: Settings) -> Iterator[Finding]:
-    name = "file system"
     directory = _existing(settings)
     kind = file_system_of(directory, MOUNTS.read_text(errors="replace")) if MOUNTS.exists() else None
     if kind is None:
         return
     if kind in NETWORK_FILE_SYSTEMS and not settings.on_postgres:
         yield problem(
-            name,
             f"{directory} is on {kind}, a network file system, on which SQLite's locks and shared memory don't work",
             "Move the data directory to a local disk, or use PostgreSQL.",
         )
     elif kind in NETWORK_FILE_SYSTEMS:
         yield warning(
-            name,
             f"{directory} is on {kind}, a network file system: each host needs a data directory of its own",
             "Use a local disk. Packages of runs are written and synced there.",
         )
     elif kind in VOLATILE_FILE_SYSTEMS:
         yield warning(
-            name,
             f"{directory} is on {kind}, in memory: a restart of the host loses everything in it",
             "Move the data directory to a disk.",
         )
     elif kind == OVERLAY:
         yield warning(
-            name,
             f"{directory} is on {kind}, the writable layer of a container: it is lost with the container",
             "Mount a volume there.",
         )
     else:
-        yield ok(name, f"{directory} is on {kind}")
+        yield ok(f"{directory} is on {kind}")
 
 
 def file_system_of(path: Path, mounts: str) -> str | None:
@@ -156,7 +146,6 @@ def file_system_of(path: Path, mounts: str) -> str | None:
 
 
 def check_space(settings: Settings) -> Iterator[Finding]:
-    name = "disk space"
     directory = _existing(settings)
     disk = os.statvfs(directory)
     free_mb = disk.f_bavail * disk.f_frsize // MEGABYTE
@@ -165,24 +154,21 @@ def check_space(settings: Settings) -> Iterator[Finding]:
     reserve = replace(settings.host_reserve(), directory=directory)
     if free_mb < needed_mb:
         yield problem(
-            name,
             f"{text}, less than free_space_min_mb ({needed_mb:,} MB): deliveries get 503",
             "Free disk space, or lower free_space_min_mb.",
         )
     elif free_mb < 2 * needed_mb:
-        yield warning(name, f"{text}. Below {needed_mb:,} MB, deliveries get 503", "Free disk space soon.")
+        yield warning(f"{text}. Below {needed_mb:,} MB, deliveries get 503", "Free disk space soon.")
     else:
-        yield ok(name, text)
+        yield ok(text)
     # Some file systems have no inode table and report zero inodes.
     if disk.f_files and disk.f_favail < FREE_INODES_MIN:
         yield problem(
-            name,
             f"{disk.f_favail:,} inodes are free at {directory}, less than {FREE_INODES_MIN:,}: deliveries get 503",
             "Remove files. Each run has about eight.",
         )
     if (shortage := reserve.disk_shortage()) is not None:
         yield problem(
-            name,
             f"no run starts until the disk has its reserve of {shortage.resource}: it has {shortage}",
             "Remove files, or move the data directory to a larger disk.",
         )
@@ -193,13 +179,11 @@ def check_space(settings: Settings) -> Iterator[Finding]:
         if sizes:
             size, path = max(sizes)
             yield warning(
-                name,
                 f"the largest directory there is {path}, with {size // MEGABYTE:,} MB",
                 "Look whether it can shrink.",
             )
     elif settings.repositories and (shortage := reserve.disk_shortage(reserves=NEAR_RESERVES)) is not None:
         yield warning(
-            name,
             f"no workspace is made while less than {amount_text(shortage.resource, shortage.reserve)} of "
             f"{shortage.resource} are free at {directory}",
             "Remove files, or move the data directory to a larger disk.",
@@ -208,22 +192,19 @@ def check_space(settings: Settings) -> Iterator[Finding]:
 
 def check_memory(settings: Settings) -> Iterator[Finding]:
     """Whether the host has the memory that runs must leave."""
-    name = "memory"
     reserve = settings.host_reserve()
     if (text := reserve.problem()) is not None:
-        yield problem(name, text.removesuffix("."), "The service refuses to start.")
+        yield problem(text.removesuffix("."), "The service refuses to start.")
     elif (shortage := reserve.memory_shortage()) is not None:
         yield problem(
-            name,
             f"no run starts until the host has its reserve of memory: it has {shortage}",
             "End other programs, use a host with more memory, or lower free_memory_min_mb.",
         )
     else:
-        yield ok(name, "the host has the memory that runs must leave")
+        yield ok("the host has the memory that runs must leave")
 
 
 def check_sync(settings: Settings) -> Iterator[Finding]:
-    name = "disk sync"
     directory = _existing(settings)
     seconds = []
     # The file never has a name, or loses it immediately.
@@ -236,13 +217,12 @@ def check_sync(settings: Settings) -> Iterator[Finding]:
     text = f"a sync takes {statistics.median(seconds) * 1000:.1f} ms at {directory} (median of {SYNCS})"
     if statistics.median(seconds) > SLOW_SYNC_SECONDS:
         yield warning(
-            name,
             text,
             "Each delivery waits for one sync, and deliveries that arrive meanwhile share the next one. Use a faster "
             "disk if senders give up before they get an answer.",
         )
     else:
-        yield ok(name, text)
+        yield ok(text)
 
 
 def _existing(settings: Settings) -> Path:

@@ -24,60 +24,55 @@ _ANY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - look
 
 def check_version() -> Iterator[Finding]:
     yield ok(
-        "version",
         f"Hookmill {__version__} (build {build_id()}), Python {platform.python_version()}, SQLite {sqlite_version()}, "
         f"{platform.system()} {platform.release()}",
     )
 
 
 def check_open_files() -> Iterator[Finding]:
-    name = "open files"
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = CONNECTIONS_MAX + FILES_RESERVED if hard == resource.RLIM_INFINITY else hard
     advice = "Raise the limit: `ulimit -n 4096` in the shell, or LimitNOFILE=4096 in the service's systemd unit."
     if limit < FILES_MIN:
-        yield problem(name, f"a process may open {limit} files, and the service needs {FILES_MIN}", advice)
+        yield problem(f"a process may open {limit} files, and the service needs {FILES_MIN}", advice)
         return
     connections = min(CONNECTIONS_MAX, limit - FILES_RESERVED)
     text = f"a process started from here may open {limit:,} files, and serve {connections:,} connections"
-    yield warning(name, text, advice) if limit < FILES_WARNED else ok(name, text)
+    yield warning(text, advice) if limit < FILES_WARNED else ok(text)
 
 
 def check_proxies() -> Iterator[Finding]:
     """Name the proxies that requests to other hosts use."""
     for proxy, text in proxies_in_environment():
         if proxy is None:
-            yield problem("proxies", text.removesuffix("."), "See docs/outgoing.md for what uses proxies.")
+            yield problem(text.removesuffix("."), "See docs/outgoing.md for what uses proxies.")
         else:
-            yield ok("proxies", f"requests to other hosts may use the proxy {proxy} of {text}")
+            yield ok(f"requests to other hosts may use the proxy {proxy} of {text}")
 
 
 def check_port(settings: Settings) -> Iterator[Finding]:
-    name = "port"
     place = f"{settings.host} port {settings.port}"
     try:
         ready = _get(settings, "/readyz")
     except NoResponse as error:
-        yield _finding_without_answer(name, settings, error)
+        yield _finding_without_answer(settings, error)
         return
     if ready.status == 200 and ready.body == b"ok\n":
-        yield ok(name, f"a Hookmill answers at {place}, and is ready")
+        yield ok(f"a Hookmill answers at {place}, and is ready")
     elif ready.status == 503 and ready.body == b"not ready\n":
         yield problem(
-            name,
             f"the Hookmill at {place} is not ready: its database does not answer or accepts no writes, its disk is "
             "full, or it has just started",
             "Look at the other results, and into the service's log.",
         )
     else:
         yield problem(
-            name,
             f"another program listens at {place}",
             "Stop that program, or set HOOKMILL_PORT.",
         )
 
 
-def _finding_without_answer(name: str, settings: Settings, no_response: NoResponse) -> Finding:
+def _finding_without_answer(settings: Settings, no_response: NoResponse) -> Finding:
     place = f"{settings.host} port {settings.port}"
     # A starting service retries for `PORT_SECONDS`, so this probe does not disturb it.
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
@@ -88,7 +83,6 @@ def _finding_without_answer(name: str, settings: Settings, no_response: NoRespon
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             return problem(
-                name,
                 f"{place} is in use, but {no_response}",
                 "If this is Hookmill, look into its log. Otherwise stop the other program, or set HOOKMILL_PORT.",
             )
@@ -96,11 +90,11 @@ def _finding_without_answer(name: str, settings: Settings, no_response: NoRespon
             errno.EACCES: "Ports below 1024 need a privilege: set HOOKMILL_PORT, and put a proxy in front.",
             errno.EADDRNOTAVAIL: "Set HOOKMILL_HOST to an address of this host, such as 127.0.0.1.",
         }.get(error.errno or 0, "Set HOOKMILL_HOST and HOOKMILL_PORT to another address.")
-        return problem(name, f"the service can't listen at {place}: {error.strerror}", advice)
+        return problem(f"the service can't listen at {place}: {error.strerror}", advice)
     advice = "Start it: hookmill serve"
     if settings.on_postgres:
         advice += ". A host on which only `hookmill worker` runs does not need it."
-    return warning(name, f"nothing listens at {place}: the service does not run here", advice)
+    return warning(f"nothing listens at {place}: the service does not run here", advice)
 
 
 def _get(settings: Settings, path: str) -> Response:

@@ -17,7 +17,6 @@ from hookmill.store import factories
 REPOSITORY_SECONDS: Final = 10.0
 """How long one repository may take to answer."""
 TOTAL_SECONDS: Final = 50.0
-_NAME: Final = "repositories"
 
 
 def check_repositories(settings: Settings) -> Iterator[Finding]:
@@ -26,19 +25,18 @@ def check_repositories(settings: Settings) -> Iterator[Finding]:
     for name, repository in sorted(settings.repositories.items()):
         seconds = min(REPOSITORY_SECONDS, deadline.remaining())
         if seconds <= 0:
-            yield problem(_NAME, f"there was no time left to ask the repository {name}", "Correct the others first.")
+            yield problem(f"there was no time left to ask the repository {name}", "Correct the others first.")
             continue
         try:
             credential = _credential(settings, name, repository)
             answer = answer_of(repository, credential=credential, seconds=seconds)
         except (WorkspaceUnavailable, GitError, OSError) as error:
-            yield problem(_NAME, f"the repository {name}: {error}", "")
+            yield problem(f"the repository {name}: {error}", "")
             continue
         if answer.exit_status == 0:
-            yield ok(_NAME, f"the repository {name} ({repository.place}) answers")
+            yield ok(f"the repository {name} ({repository.place}) answers")
         else:
             yield problem(
-                _NAME,
                 f"the repository {name} ({repository.place}) does not answer: {answer.message}",
                 "Correct its url or its password, or the network. For SSH, the service's account needs a key and the "
                 "server's entry in its known_hosts.",

@@ -24,34 +24,30 @@ RETENTION_SECONDS_MAX: Final = 3_600
 
 
 def check_runners(settings: Settings) -> Iterator[Finding]:
-    name = "runners"
     for runner_name, text, is_usable in examined_runners(settings):
         if is_usable:
-            yield ok(name, f"the runner {runner_name} {text}")
+            yield ok(f"the runner {runner_name} {text}")
         else:
             # These texts say what to do.
-            yield problem(name, f"the runner {runner_name}: {text}", "")
+            yield problem(f"the runner {runner_name}: {text}", "")
 
 
 def check_automations(settings: Settings) -> Iterator[Finding]:
     """Automations whose runner is not in the settings. Their runs fail."""
-    name = "automations"
     with inspected_tables(settings) as tx:
         if tx is None:
             return
         unknown = automations_without_runner(tx, settings)
     if unknown:
         yield problem(
-            name,
             f"these automations name a runner that the settings don't define: {listed(unknown)}",
             "Define the runner in the settings of every worker, or change the automations.",
         )
     else:
-        yield ok(name, "every enabled automation has a runner that the settings define")
+        yield ok("every enabled automation has a runner that the settings define")
 
 
 def check_object_store(settings: Settings) -> Iterator[Finding]:
-    name = "object store"
     objects = object_store(settings)
     if objects is None:
         return
@@ -65,20 +61,18 @@ def check_object_store(settings: Settings) -> Iterator[Finding]:
         finally:
             objects.remove([key])
     except ObjectStoreUnavailable as error:
-        yield problem(name, str(error), "")
+        yield problem(str(error), "")
         return
     if is_same:
-        yield ok(name, f"an object was stored, read and removed in the bucket {settings.s3_bucket}")
+        yield ok(f"an object was stored, read and removed in the bucket {settings.s3_bucket}")
     else:
         yield problem(
-            name,
             f"an object in the bucket {settings.s3_bucket} was not read as it was stored",
             "Check that nothing between this host and the object store changes contents.",
         )
 
 
 def check_workers(settings: Settings) -> Iterator[Finding]:
-    name = "workers"
     with inspected_tables(settings) as tx:
         if tx is None:
             return
@@ -97,37 +91,34 @@ def check_workers(settings: Settings) -> Iterator[Finding]:
     if not alive:
         start = "Start `hookmill serve`" + (" or `hookmill worker`." if settings.on_postgres else ".")
         if oldest is not None:
-            yield problem(name, f"no worker is alive, and runs wait since {utc(oldest)} UTC", start)
+            yield problem(f"no worker is alive, and runs wait since {utc(oldest)} UTC", start)
         else:
-            yield warning(name, "no worker is alive, so no run would be performed", start)
+            yield warning("no worker is alive, so no run would be performed", start)
     elif waiting_seconds > READY_SECONDS_MAX:
         yield warning(
-            name,
             f"{len(alive)} of {len(heartbeats)} workers are alive, and the oldest ready run waits since "
             f"{utc(oldest or now)} UTC",
             "`hookmill run queue` shows why. Raise runs_at_once or max_running, or add workers.",
         )
     else:
-        yield ok(name, f"{len(alive)} of {len(heartbeats)} workers are alive, and no run waits unusually long")
+        yield ok(f"{len(alive)} of {len(heartbeats)} workers are alive, and no run waits unusually long")
 
 
 def check_retention(settings: Settings) -> Iterator[Finding]:
-    name = "retention"
     with inspected_tables(settings) as tx:
         if tx is None:
             return
         last_pass = metadata.retention_clock(tx)
     if last_pass is None:
-        yield ok(name, "there was no pass yet; the first one follows a start")
+        yield ok("there was no pass yet; the first one follows a start")
         return
     age_seconds = (now_us() - last_pass) / 1e6
     text = f"the last pass removed old rows as of {utc(last_pass)} UTC"
     if age_seconds > RETENTION_SECONDS_MAX:
         yield warning(
-            name,
             text,
             "A pass follows every ten minutes while a service or worker runs. If one runs, look into its log. After a "
             "long stop, retention advances by 30 hours in each hour.",
         )
     else:
-        yield ok(name, text)
+        yield ok(text)

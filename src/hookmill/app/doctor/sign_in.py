@@ -10,7 +10,6 @@ from hookmill.domain.errors import ProviderUnavailable
 from hookmill.domain.finding import Finding, ok, problem
 from hookmill.settings import Settings
 
-NAME: Final = "OpenID Connect"
 CHECK_SECONDS: Final = 20.0
 """The deadline of this check. It exceeds the time for two requests to the provider (`REQUEST_SECONDS`)."""
 _ADVICE: Final = (
@@ -27,15 +26,15 @@ def check_provider(settings: Settings) -> Iterator[Finding]:
     if settings.oidc_issuer is None:
         return
     client = f"the client {settings.oidc_client_id} at the provider"
-    yield ok(NAME, f"{client} needs the redirect URI {settings.oidc_redirect_uri}")
+    yield ok(f"{client} needs the redirect URI {settings.oidc_redirect_uri}")
     provider = identity_provider(settings, now_us)
     assert provider is not None, "the settings have a provider"
     try:
         faults = asyncio.run(provider.check())
     except ProviderUnavailable as error:
-        yield problem(NAME, str(error).removesuffix("."), _ADVICE)
+        yield problem(str(error).removesuffix("."), _ADVICE)
         return
     for fault in faults:
-        yield problem(NAME, f"no sign-in at {settings.oidc_issuer} can work: {fault}", f"Change this for {client}.")
+        yield problem(f"no sign-in at {settings.oidc_issuer} can work: {fault}", f"Change this for {client}.")
     if not faults:
-        yield ok(NAME, f"the provider {settings.oidc_issuer} answers, and has what a sign-in needs")
+        yield ok(f"the provider {settings.oidc_issuer} answers, and has what a sign-in needs")

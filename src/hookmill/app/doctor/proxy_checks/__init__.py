@@ -70,7 +70,8 @@ def examine_through(
             if not arrives or deployment.deadline.remaining() <= 0:
                 not_checked.append(name)
                 continue
-            for finding in _results_of(name, check, text, deployment):
+            for result in _results_of(name, check, text, deployment):
+                finding = result.of_check(name)
                 findings.append(finding)
                 report(finding)
     return Examination(findings=tuple(findings), not_checked=tuple(not_checked))
@@ -107,12 +108,12 @@ def _results_of(name: str, check: _Check, text: str, deployment: Deployment) -> 
             has_finding = True
             yield finding
     except NoResponse as error:
-        yield problem(name, f"{deployment.origin} {error}", advice.SLOW_BODY if name == SLOW_BODY else advice.REACH)
+        yield problem(f"{deployment.origin} {error}", advice.SLOW_BODY if name == SLOW_BODY else advice.REACH)
     except HookmillError as error:
-        yield problem(name, str(error), "")
+        yield problem(str(error), "")
     else:
         if text and not has_finding:
-            yield ok(name, text)
+            yield ok(text)
 
 
 @contextmanager

@@ -39,8 +39,8 @@ _CONNECTION_HEADERS: Final = frozenset({"connection", "content-length"})
 
 def check_tls(deployment: Deployment, tls: ssl.SSLContext, http_port: int) -> Iterator[Finding]:
     """The certificate, and whether the host accepts deliveries without TLS. `http_port`: usually 80."""
-    name, origin = "TLS", deployment.origin
-    yield from certificate_findings(name, origin, tls)
+    origin = deployment.origin
+    yield from certificate_findings(origin, tls)
     if not origin.is_https or (origin.port != HTTPS_PORT and http_port == HTTP_PORT):
         return
     plain = Origin(scheme="http", host=origin.host, port=http_port, path=origin.path)
@@ -54,22 +54,20 @@ def check_tls(deployment: Deployment, tls: ssl.SSLContext, http_port: int) -> It
     except NoResponse:
         return
     if is_from_hookmill(response):
-        yield warning(name, f"{plain} passes on deliveries without TLS", advice.REDIRECT)
+        yield warning(f"{plain} passes on deliveries without TLS", advice.REDIRECT)
 
 
 def check_delivery(deployment: Deployment) -> Iterator[Finding]:
     """The first delivery. If it does not arrive, no other check makes sense."""
-    name = "delivery"
     webhook = deployment.installation.for_delivery()
     response = deployment.send("POST", webhook.path, webhook.authorization, body_of())
     identifier = delivery_id(response)
     if identifier is None:
         is_gateway_error = response.status in GATEWAY_ERRORS and not is_from_hookmill(response)
         text = f"a delivery was answered {description(response)}{_reason_of_refusal(deployment, webhook)}"
-        yield problem(name, text, _advice_for(response, UPSTREAM if is_gateway_error else advice.REACH))
+        yield problem(text, _advice_for(response, UPSTREAM if is_gateway_error else advice.REACH))
     elif deployment.installation.delivery(identifier) is None:
         yield problem(
-            name,
             "a delivery was answered 202, but is not in the log of the installation that the settings name",
             "Run this command with the settings of the installation that the URL leads to. If they are right, "
             "HOOKMILL_DATABASE_URL or HOOKMILL_DATA_DIR names another database.",
@@ -77,18 +75,17 @@ def check_delivery(deployment: Deployment) -> Iterator[Finding]:
 
 
 def check_body(deployment: Deployment) -> Iterator[Finding]:
-    name = "body"
     unusual = b'{ "hookmill_doctor" :\r\n\t"%s",\r\n' % secrets.token_hex(8).encode()
     unusual += (
         b'"utf8":"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\xe2\x80\xa8",\n"escapes":"\\u0000\\ud83d\\/","n":1.0e400}\r\n \t'
     )
-    yield from _arrival(deployment, name, deployment.deliver(unusual), unusual, "an unusual body", advice.BODY_BYTES)
+    yield from _arrival(deployment, deployment.deliver(unusual), unusual, "an unusual body", advice.BODY_BYTES)
     body = body_of()
-    yield from _arrival(deployment, name, deployment.deliver_in_chunks(body), body, "a chunked body", advice.CHUNKED)
+    yield from _arrival(deployment, deployment.deliver_in_chunks(body), body, "a chunked body", advice.CHUNKED)
     # Hookmill takes the bytes as they are, and these are no JSON.
     response = deployment.deliver(gzip.compress(body_of()), [("Content-Encoding", "gzip")])
     if (text := difference(response, errors.INVALID_JSON)) is not None:
-        yield problem(name, f"the proxy decodes bodies with a Content-Encoding: {text}", advice.BODY_BYTES)
+        yield problem(f"the proxy decodes bodies with a Content-Encoding: {text}", advice.BODY_BYTES)
 
 
 def check_large_body(deployment: Deployment) -> Iterator[Finding]:
@@ -98,42 +95,39 @@ def check_large_body(deployment: Deployment) -> Iterator[Finding]:
     ):
         body = body_of(filler="")
         body = body[:-2] + b"x" * (BODY_BYTES_MAX - len(body)) + b'"}'
-        yield from _arrival(deployment, "large body", send(body), body, subject, advice.BODY_SIZE)
+        yield from _arrival(deployment, send(body), body, subject, advice.BODY_SIZE)
 
 
 def check_firewall(deployment: Deployment) -> Iterator[Finding]:
-    name = "firewall"
     body = body_of(text=ATTACKS)
     response = deployment.deliver(body)
-    yield from _arrival(deployment, name, response, body, "a body with texts that look like attacks", advice.FIREWALL)
+    yield from _arrival(deployment, response, body, "a body with texts that look like attacks", advice.FIREWALL)
     response = deployment.deliver(body_of(), user_agent=False)
     if delivery_id(response) is None:
-        yield problem(name, f"a request without User-Agent was answered {description(response)}", advice.FIREWALL)
+        yield problem(f"a request without User-Agent was answered {description(response)}", advice.FIREWALL)
 
 
 def check_headers(deployment: Deployment) -> Iterator[Finding]:
-    name = "headers"
     for scheme in SIGNED_LIKE:
         webhook = deployment.installation.create(scheme)
         if delivery_id(response := _deliver_signed(deployment, scheme, webhook)) is None:
             text = f"a delivery signed like {scheme} was answered {description(response)}"
-            yield problem(name, text + _reason_of_refusal(deployment, webhook), advice.HEADERS)
+            yield problem(text + _reason_of_refusal(deployment, webhook), advice.HEADERS)
     event_id = secrets.token_hex(8)
     identifier = delivery_id(response := deployment.deliver(body_of(), [(ID_HEADER, event_id)]))
     row = deployment.installation.delivery(identifier) if identifier is not None else None
     if row is None or row.identity_kind is not IdentityKind.DELIVERY_ID_HEADER or row.identity != event_id:
         state = "dropped" if row is not None else f"answered {description(response)}"
         text = f"a header whose name contains underscores ({ID_HEADER}) was {state}"
-        yield warning(name, text, advice.UNDERSCORES)
+        yield warning(text, advice.UNDERSCORES)
     response = deployment.deliver(body_of(), [("X-Hookmill-Doctor", "x" * LONG_HEADER_BYTES)])
     if delivery_id(response) is None:
         text = f"a request with a header of {LONG_HEADER_BYTES:,} bytes was answered {description(response)}"
-        yield warning(name, text, advice.LONG_HEADERS)
+        yield warning(text, advice.LONG_HEADERS)
 
 
 def check_path(deployment: Deployment) -> Iterator[Finding]:
     """Paths that are not the webhook's. Only a proxy that changes paths makes one of them the webhook's."""
-    name = "path"
     webhook = deployment.installation.create()
     uid, path = webhook.uid, webhook.path
     spellings = {
@@ -150,20 +144,17 @@ def check_path(deployment: Deployment) -> Iterator[Finding]:
         if delivery_id(deployment.send("POST", spelling, webhook.authorization, body_of())) is not None
     ]
     if changed:
-        yield problem(
-            name, f"the proxy changes paths: those {', '.join(changed)} also lead to the webhook", advice.PATH
-        )
+        yield problem(f"the proxy changes paths: those {', '.join(changed)} also lead to the webhook", advice.PATH)
     response = _deliver_signed(deployment, URL_SCHEME, deployment.installation.create(URL_SCHEME), QUERY)
     if delivery_id(response) is None:
         text = f"a delivery with a query, whose signature covers the URL, was answered {description(response)}"
         public_url = deployment.installation.public_url
         if public_url != str(deployment.origin):
             text += f". The signed URL begins with base_url, {public_url}"
-        yield problem(name, text, advice.QUERY)
+        yield problem(text, advice.QUERY)
 
 
 def check_responses(deployment: Deployment) -> Iterator[Finding]:
-    name = "responses"
     webhook = deployment.installation.create()
     answers = (
         ("GET", deployment.send("GET", webhook.path), errors.METHOD_NOT_ALLOWED),
@@ -177,16 +168,16 @@ def check_responses(deployment: Deployment) -> Iterator[Finding]:
     )
     for kind, response, expected in answers:
         if (text := difference(response, expected)) is not None:
-            yield problem(name, f"{kind}: {text}", advice.ERRORS)
+            yield problem(f"{kind}: {text}", advice.ERRORS)
     body = body_of()
     first, second = deployment.deliver(body), deployment.deliver(body)
     if delivery_id(first) == delivery_id(second):
-        yield problem(name, "two deliveries got the same response, with the same delivery id", advice.CACHE)
+        yield problem("two deliveries got the same response, with the same delivery id", advice.CACHE)
 
 
 def check_client_address(deployment: Deployment) -> Iterator[Finding]:
     """Which address Hookmill sees, and whether a client can choose it."""
-    name, installation = "client address", deployment.installation
+    installation = deployment.installation
     webhook, body = installation.create(), body_of()
     headers = [WRONG_TOKEN, ("X-Forwarded-For", FORGED_ADDRESS), ("Content-Length", str(len(body)))]
     with deployment.connect() as connection:
@@ -196,11 +187,10 @@ def check_client_address(deployment: Deployment) -> Iterator[Finding]:
     row = installation.newest(webhook)
     client = row.client if row is not None else None
     if client is None:
-        yield problem(name, "an attempt with a wrong token is not in the log", advice.ERRORS)
+        yield problem("an attempt with a wrong token is not in the log", advice.ERRORS)
     elif client == FORGED_ADDRESS and str(own_address) in installation.trusted_proxies:
         # A proxy may name any client. A network that contains other hosts, too, is a problem nevertheless.
         yield warning(
-            name,
             f"this host, {own_address}, is itself a trusted proxy, so its requests can't show whether clients can "
             "choose their address",
             "Run this command on another host, with the settings of the installation.",
@@ -208,25 +198,23 @@ def check_client_address(deployment: Deployment) -> Iterator[Finding]:
     elif client == FORGED_ADDRESS:
         trusts_clients = any(own_address in ip_network(network) for network in installation.trusted_proxies)
         yield problem(
-            name,
             f"a client can choose the address that Hookmill sees: {FORGED_ADDRESS} from the client's own "
             "X-Forwarded-For was taken for its address",
             advice.TRUSTED_PROXIES if trusts_clients else advice.FORWARDED_FOR,
         )
     elif client == str(own_address):
-        yield ok(name, f"Hookmill sees the address of this client, {client}, and the client can't forge it")
+        yield ok(f"Hookmill sees the address of this client, {client}, and the client can't forge it")
     elif not installation.trusted_proxies:
         yield warning(
-            name,
             f"Hookmill sees {client} as the client's address, which is not the address of this host ({own_address}). "
             "It is probably the proxy's",
             f"{advice.TRUSTED_PROXIES} {advice.FORWARDED_FOR}",
         )
     elif any(ip_address(client) in ip_network(network) for network in installation.trusted_proxies):
         text = f"Hookmill sees {client}, a trusted proxy, as the client's address"
-        yield problem(name, text, advice.FORWARDED_FOR)
+        yield problem(text, advice.FORWARDED_FOR)
     else:
-        yield ok(name, f"Hookmill sees {client} as this client's address ({own_address} here), which it can't forge")
+        yield ok(f"Hookmill sees {client} as this client's address ({own_address} here), which it can't forge")
 
 
 def check_slow_body(deployment: Deployment, pauses_seconds: Sequence[float]) -> Iterator[Finding]:
@@ -242,8 +230,7 @@ def check_slow_body(deployment: Deployment, pauses_seconds: Sequence[float]) -> 
             end = (number + 1) * part_bytes if number < len(pauses_seconds) else None
             connection.send(body[number * part_bytes : end])
         response = connection.response()
-    yield from _arrival(
-        deployment, "slow body", response, body, f"a body that took {seconds:g} s", advice.SLOW_BODY
+    yield from _arrival(deployment, response, body, f"a body that took {seconds:g} s", advice.SLOW_BODY
     )  # fmt: skip
 
 
@@ -253,15 +240,15 @@ def body_of(**content: object) -> bytes:
 
 
 def _arrival(
-    deployment: Deployment, name: str, response: Response, body: bytes, subject: str, suggestion: str
+    deployment: Deployment, response: Response, body: bytes, subject: str, suggestion: str
 ) -> Iterator[Finding]:
     """Why a delivery did not arrive unchanged, if it did not."""
     identifier = delivery_id(response)
     if identifier is None:
-        yield problem(name, f"{subject} was answered {description(response)}", _advice_for(response, suggestion))
+        yield problem(f"{subject} was answered {description(response)}", _advice_for(response, suggestion))
     elif (stored := deployment.installation.payload(identifier)) != body:
         state = "is not in the log" if stored is None else f"arrived changed, with {len(stored):,} bytes"
-        yield problem(name, f"{subject} {state}", advice.BODY_BYTES)
+        yield problem(f"{subject} {state}", advice.BODY_BYTES)
 
 
 def _deliver_signed(deployment: Deployment, scheme: str, webhook: ProbeWebhook, query: str = "") -> Response:
