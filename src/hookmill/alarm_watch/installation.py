@@ -19,6 +19,7 @@ from hookmill.domain.alarm import (
     disk_is_low,
     duration_text,
 )
+from hookmill.domain.errors import DestinationUnavailable
 from hookmill.store import alarm_inputs
 from hookmill.store.database import Database
 
@@ -109,7 +110,7 @@ class CertificateWatch:
             pause = CERTIFICATE_PAUSE_SECONDS
             try:
                 self._expiry = certificate_expiry(self._host, self._port, CERTIFICATE_SECONDS)
-            except OSError:
+            except DestinationUnavailable:
                 pause = CERTIFICATE_RETRY_SECONDS
             self._next_read_at = time.monotonic() + pause
         if self._expiry is None or not certificate_expires(self._expiry, self._days, now):

@@ -1,7 +1,6 @@
 """A check, which runs in a thread, with a deadline."""
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
@@ -64,14 +63,3 @@ def _problem_of(error: Exception) -> Finding:
                 f"the check itself failed with {type(error).__name__}",
                 "Report this as a fault of `hookmill doctor`.",
             )
-
-
-class Deadline:
-    """A point in time by which something must be done."""
-
-    def __init__(self, seconds: float) -> None:
-        self._at = time.monotonic() + seconds
-
-    def remaining(self) -> float:
-        """Seconds until then; negative afterwards."""
-        return self._at - time.monotonic()

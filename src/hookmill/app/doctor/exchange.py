@@ -3,21 +3,19 @@
 The standard library's client sends only well-formed requests, so only its parser of responses is used.
 """
 
-import io
 import socket
 import ssl
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from email.message import Message
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
-from typing import Final, Self, cast
+from typing import Final, Self
 from urllib.parse import urlsplit
 
-from hookmill.app.doctor.check import Deadline
 from hookmill.app.tls import client_context
 from hookmill.domain.errors import HookmillError, Invalid
+from hookmill.outbound.connection import MessageDeadline
 
 RESPONSE_BYTES_MAX: Final = 262_144
 ANSWER_SECONDS: Final = 15.0
@@ -87,7 +85,7 @@ class Response:
 
 
 class Connection:
-    """A connection to an origin, for one or more requests."""
+    """A connection to an origin, for one request."""
 
     def __init__(
         self,
@@ -100,24 +98,17 @@ class Connection:
 
         `tls`: None for the system's certificate authorities; ignored unless the URL has https.
         """
-        self._seconds = seconds
-        self.deadline = Deadline(seconds)
-        self.origin = origin
+        self._deadline = MessageDeadline(seconds)
         self._socket: socket.socket | ssl.SSLSocket
-        with _raising_no_response(seconds):
-            plain = socket.create_connection((origin.host, origin.port), timeout=seconds)
-            try:
-                plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                if origin.is_https:
-                    context = tls or tls_context()
-                    plain.settimeout(max(self.deadline.remaining(), 0.001))
-                    self._socket = context.wrap_socket(plain, server_hostname=origin.host)
-                else:
-                    self._socket = plain
-            except BaseException:
-                plain.close()
-                raise
-        self._reader = _Reader(_DeadlineStream(self._socket, self.deadline))
+        with ExitStack() as resources, self._raising_no_response():
+            plain = resources.enter_context(socket.create_connection((origin.host, origin.port), timeout=seconds))
+            resources.enter_context(self._deadline.limits(plain))
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._socket = plain
+            if origin.is_https:
+                context = tls or tls_context()
+                self._socket = resources.enter_context(context.wrap_socket(plain, server_hostname=origin.host))
+            self._resources = resources.pop_all()
 
     @property
     def client_address(self) -> str:
@@ -130,36 +121,38 @@ class Connection:
 
     def send(self, content: bytes) -> None:
         """Send bytes. A server that has answered and closed the connection is no error: its response can be read."""
-        try:
-            with _raising_no_response(self._seconds):
-                self._socket.settimeout(max(self.deadline.remaining(), 0.001))
-                self._socket.sendall(content)
-        except NoResponse as error:
-            if not isinstance(error.__cause__, BrokenPipeError | ConnectionResetError | ssl.SSLEOFError):
-                raise
+        with self._raising_no_response(), suppress(BrokenPipeError, ConnectionResetError, ssl.SSLEOFError):
+            self._socket.sendall(content)
 
     def response(self, method: str = "POST") -> Response:
-        """The next response; one with status 100 is skipped. Raises `NoResponse`."""
-        with _raising_no_response(self._seconds):
-            parsed = HTTPResponse(cast(socket.socket, _ReaderAsSocket(self._reader)), method=method)
+        """The response; one with status 100 is skipped. Raises `NoResponse`."""
+        with self._raising_no_response(), HTTPResponse(self._socket, method=method) as parsed:
             parsed.begin()
             body = parsed.read(RESPONSE_BYTES_MAX)
-        headers: Message = parsed.headers
         return Response(
             status=parsed.status,
-            headers=tuple((name.lower(), value) for name, value in headers.items()),
+            headers=tuple((name.lower(), value) for name, value in parsed.headers.items()),
             body=body,
         )
-
-    def close(self) -> None:
-        self._reader.close_really()
-        self._socket.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self._resources.close()
+
+    @contextmanager
+    def _raising_no_response(self) -> Iterator[None]:
+        """Convert errors of sockets, TLS and HTTP to `NoResponse`."""
+        try:
+            yield
+        except (OSError, HTTPException) as error:
+            if self._deadline.is_over or isinstance(error, TimeoutError):
+                raise NoResponse(f"did not answer within {round(self._deadline.seconds, 1):g} s") from error
+            raise NoResponse(_reason_of(error)) from error
+        except UnicodeError as error:
+            # A label of the name is empty or too long.
+            raise NoResponse("has a name that can't be resolved") from error
 
 
 def tls_context(ca_file: Path | None = None, *, verifies: bool = True) -> ssl.SSLContext:
@@ -189,62 +182,8 @@ def chunk(content: bytes) -> bytes:
     return f"{len(content):x}\r\n".encode() + content + b"\r\n"
 
 
-class _DeadlineStream(io.RawIOBase):
-    """Reads from a socket until a deadline. The socket's own timeout would apply to each read."""
-
-    def __init__(self, source: socket.socket, deadline: Deadline) -> None:
-        self._socket = source
-        self.deadline = deadline
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: object) -> int:
-        remaining = self.deadline.remaining()
-        if remaining <= 0:
-            raise TimeoutError
-        self._socket.settimeout(remaining)
-        return self._socket.recv_into(cast(bytearray, buffer))
-
-
-class _Reader(io.BufferedReader):
-    """Stays open after a response, because a further response may follow on the connection."""
-
-    raw: _DeadlineStream
-
-    def close(self) -> None:
-        pass
-
-    def close_really(self) -> None:
-        super().close()
-
-
-class _ReaderAsSocket:
-    """`HTTPResponse` takes a socket, and calls only this method."""
-
-    def __init__(self, reader: _Reader) -> None:
-        self._reader = reader
-
-    def makefile(self, _mode: str) -> _Reader:
-        return self._reader
-
-
-@contextmanager
-def _raising_no_response(seconds: float) -> Iterator[None]:
-    """Convert errors of sockets, TLS and HTTP to `NoResponse`. `seconds`: the deadline that its text names."""
-    try:
-        yield
-    except (OSError, HTTPException) as error:
-        raise NoResponse(_reason_of(error, seconds)) from error
-    except UnicodeError as error:
-        # A label of the name is empty or too long.
-        raise NoResponse("has a name that can't be resolved") from error
-
-
-def _reason_of(error: OSError | HTTPException, seconds: float) -> str:
+def _reason_of(error: OSError | HTTPException) -> str:
     match error:
-        case TimeoutError():
-            return f"did not answer within {round(seconds, 1):g} s"
         case ConnectionRefusedError():
             return "refused the connection: nothing listens there"
         case ConnectionResetError() | BrokenPipeError():

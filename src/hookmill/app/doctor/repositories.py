@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from hookmill.app import keys
-from hookmill.app.doctor.check import Deadline
 from hookmill.app.doctor.database import inspected_tables
 from hookmill.domain.finding import Finding, ok, problem
+from hookmill.outbound.connection import MessageDeadline
 from hookmill.runs.workspaces.checkouts import WorkspaceUnavailable, answer_of
 from hookmill.runs.workspaces.git import Credential, GitError
 from hookmill.runs.workspaces.preparation import credential_of, credential_of_environment
@@ -21,10 +21,10 @@ TOTAL_SECONDS: Final = 50.0
 
 def check_repositories(settings: Settings) -> Iterator[Finding]:
     """Whether each repository answers. Nothing is fetched."""
-    deadline = Deadline(TOTAL_SECONDS)
+    deadline = MessageDeadline(TOTAL_SECONDS)
     for name, repository in sorted(settings.repositories.items()):
-        seconds = min(REPOSITORY_SECONDS, deadline.remaining())
-        if seconds <= 0:
+        seconds = min(REPOSITORY_SECONDS, deadline.remaining)
+        if seconds == 0:
             yield problem(f"there was no time left to ask the repository {name}", "Correct the others first.")
             continue
         try:

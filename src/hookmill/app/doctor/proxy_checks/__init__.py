@@ -67,7 +67,7 @@ def examine_through(
         all_checks = _checks(options, partial(checks.check_tls, tls=verifying_tls, http_port=options.http_port))
         for name, (check, text) in all_checks.items():
             arrives = not any(finding.check == "delivery" and finding.status is not Status.OK for finding in findings)
-            if not arrives or deployment.deadline.remaining() <= 0:
+            if not arrives or deployment.deadline.remaining <= 0:
                 not_checked.append(name)
                 continue
             for result in _results_of(name, check, text, deployment):

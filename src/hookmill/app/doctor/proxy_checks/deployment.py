@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from hookmill.app import Store, build_management
-from hookmill.app.doctor.check import Deadline
 from hookmill.app.doctor.exchange import ANSWER_SECONDS, Connection, Headers, Origin, Response, chunk, request_head
 from hookmill.domain.delivery import Delivery
 from hookmill.domain.errors import Conflict, NotFound
@@ -18,6 +17,7 @@ from hookmill.domain.signatures.rule import scheme_named
 from hookmill.domain.signatures.sign import ENTROPY_BYTES, example_secret
 from hookmill.domain.webhook import INGRESS_PREFIX, AuthMode
 from hookmill.management import Management
+from hookmill.outbound.connection import MessageDeadline
 from hookmill.settings import Settings
 from hookmill.store.exclusion import excluding_others
 
@@ -142,11 +142,11 @@ class Deployment:
         self.origin = origin
         self.installation = installation
         self.tls = tls
-        self.deadline = Deadline(seconds)
+        self.deadline = MessageDeadline(seconds)
 
     def connect(self, *, origin: Origin | None = None, seconds: float = ANSWER_SECONDS) -> Connection:
         """Raises `NoResponse`."""
-        remaining = max(self.deadline.remaining(), 0.1)
+        remaining = max(self.deadline.remaining, 0.1)
         return Connection(origin or self.origin, min(seconds, remaining), tls=self.tls)
 
     def head(self, method: str, path: str, headers: Headers, *, user_agent: bool = True) -> bytes:
