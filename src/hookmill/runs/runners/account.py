@@ -3,12 +3,13 @@
 import os
 import pwd
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from hookmill.domain.errors import Invalid
+
+ACCOUNT_CHECK_SECONDS: Final = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,17 +31,33 @@ class UnixAccount:
         """The environment variables that a sign-in of the account sets."""
         return {"HOME": self.home, "USER": self.name, "LOGNAME": self.name}
 
+    @property
+    def process_options(self) -> dict[str, Any]:
+        """The arguments with which `subprocess` starts a process of the account."""
+        if self.is_own:
+            return {}
+        return {"user": self.uid, "group": self.gid, "extra_groups": os.getgrouplist(self.name, self.gid)}
+
     def check_reachable(self, packages: Path) -> None:
         """Raises `Invalid` if a process of the account can't change to the directory of the packages."""
-        reason = _failure_as(self, _CHDIR_SCRIPT, packages)
-        if reason:
+        if not self.can_execute(packages):
             raise Invalid(
-                f"The runner's user {self.name!r} can't reach {packages}: {reason}. The account needs the execute "
-                "permission on each parent directory: run chmod o+x on them, or set HOOKMILL_DATA_DIR to another place."
+                f"The runner's user {self.name!r} can't reach {packages}. The account needs the execute permission on "
+                "each parent directory: run chmod o+x on them, or set HOOKMILL_DATA_DIR to another place."
             )
 
-    def can_execute(self, program: str) -> bool:
-        return not _failure_as(self, _ACCESS_SCRIPT, Path(program))
+    def can_execute(self, path: Path) -> bool:
+        """Whether the account has the execute permission. Raises `Invalid` if the file system does not respond."""
+        command = ["/bin/sh", "-c", 'test -x "$1"', "sh", str(path)]
+        try:
+            # Without the service's environment, which contains secrets.
+            process = subprocess.run(command, env={}, timeout=ACCOUNT_CHECK_SECONDS, **self.process_options)
+        except subprocess.TimeoutExpired:
+            raise Invalid(
+                f"The check whether the runner's user {self.name!r} can use {path} took longer than "
+                f"{ACCOUNT_CHECK_SECONDS:g} s. Check that the file system responds, and start the service again."
+            ) from None
+        return process.returncode == 0
 
 
 def own_home() -> dict[str, str]:
@@ -69,47 +86,3 @@ def unix_account(user: str | int) -> UnixAccount:
             "Start it as root, or remove the runner's user."
         )
     return account
-
-
-_BECOME_ACCOUNT: Final = """
-import os, sys
-name, uid, gid, path = sys.argv[1:]
-os.initgroups(name, int(gid))
-os.setgid(int(gid))
-os.setuid(int(uid))
-"""
-_CHDIR_SCRIPT: Final = """
-try:
-    os.chdir(path)
-except OSError as error:
-    print(error.strerror)
-"""
-_ACCESS_SCRIPT: Final = """
-if not os.access(path, os.X_OK):
-    print("it is not executable")
-"""
-ACCOUNT_CHECK_SECONDS: Final = 20.0
-
-
-def _failure_as(account: UnixAccount, script: str, path: Path) -> str:
-    """Execute the script about the path in a process of the account. Raises `Invalid` if the process takes too long.
-
-    Returns an empty text if the script succeeded. Otherwise what it printed, or the last line of its traceback.
-    """
-    arguments = (account.name, str(account.uid), str(account.gid), path)
-    try:
-        process = subprocess.run(
-            [sys.executable, "-I", "-S", "-c", _BECOME_ACCOUNT + script, *arguments],
-            capture_output=True,
-            text=True,
-            timeout=ACCOUNT_CHECK_SECONDS,
-        )
-    except subprocess.TimeoutExpired:
-        raise Invalid(
-            f"The check whether the runner's user {account.name!r} can use {path} took longer than "
-            f"{ACCOUNT_CHECK_SECONDS:g} s. Check that the file system responds, and start the service again."
-        ) from None
-    if printed := process.stdout.strip():
-        return printed
-    traceback = process.stderr.strip().splitlines()
-    return traceback[-1] if traceback else ""

@@ -39,7 +39,7 @@ class Program:
             state = "is not executable" if Path(self.name).exists() else "does not exist"
             how = f" with {self.installation}" if self.installation is not None else ""
             return f"Its program {self.name} {state}. Install it{how}, or correct the runner's {self.setting}."
-        if account is not None and not account.is_own and not account.can_execute(path):
+        if account is not None and not account.is_own and not account.can_execute(Path(path)):
             return (
                 f"The account {account.name} may not execute {path}. Run chmod o+x on it and on each of its "
                 "directories, or use another program."
