@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -25,10 +25,8 @@ from hookmill.runs.runner import Instruction, NextInstruction
 from hookmill.runs.runners import AgentSettings, CommandSettings, ContainerSettings, RunnerContext
 from hookmill.runs.runners.account import UnixAccount
 from hookmill.runs.runners.container import (
-    ContainerLimits,
     ContainerOptions,
     ContainerRunner,
-    container_arguments,
     container_name,
     removal_arguments,
 )
@@ -96,27 +94,27 @@ def containers(engine: Path) -> list[str]:
 # The command line
 
 
-def test_command_line_of_the_engine():
-    arguments = container_arguments(
+def test_command_line_of_the_engine(package):
+    container = ContainerOptions(
         engine="docker",
         image="registry.example.com/agent:1",
-        argv=("agent", "--flag", "$HOME"),
-        limits=ContainerLimits(cpus=0.5, memory_mb=512, processes_max=64, network="agents"),
-        name="hookmill-run_1-2",
-        run="run_1",
-        package=PurePath("/data/runs/run_1"),
-        user="1000:1001",
-        environment={"HOME": "/tmp"},
-        inherited_variables=["KEY"],
+        cpus=0.5,
+        memory_mb=512,
+        processes_max=64,
+        network="agents",
     )
+    runner = ContainerRunner(container=container, argv=("agent", "--flag", "$HOME"), account=OWNER)
+    run, directory = package.directory.name, package.directory
+
+    arguments = tuple(argument for argument in runner._argv(package) if not argument.startswith("--env="))
 
     assert arguments == (
-        "docker", "run", "--rm", "--name=hookmill-run_1-2", "--label=hookmill.run=run_1",
+        "docker", "run", "--rm", f"--name=hookmill-{run}-1", f"--label=hookmill.run={run}",
         "--network=agents", "--cpus=0.5", "--memory=512m", "--memory-swap=512m", "--pids-limit=64",
         "--read-only", "--tmpfs=/tmp", "--cap-drop=all", "--security-opt=no-new-privileges", "--user=1000:1001",
-        "--mount=type=bind,src=/data/runs/run_1,dst=/package,readonly",
-        "--mount=type=bind,src=/data/runs/run_1/outputs,dst=/output",
-        "--workdir=/package", "--env=HOME=/tmp", "--env=KEY",
+        f"--mount=type=bind,src={directory},dst=/package,readonly",
+        f"--mount=type=bind,src={directory}/outputs,dst=/output",
+        "--workdir=/package",
         "registry.example.com/agent:1", "agent", "--flag", "$HOME",
     )  # fmt: skip
 
@@ -141,7 +139,7 @@ OWNER = UnixAccount(name="agent", uid=1000, gid=1001, home="/srv/agent")
     ],
 )
 def test_user_in_the_container_owns_the_package(package, engine, account, user):
-    runner = ContainerRunner(engine=engine, image="x", argv=("x",), limits=ContainerLimits(), account=account)
+    runner = ContainerRunner(container=ContainerOptions(engine=engine, image="x"), argv=("x",), account=account)
 
     assert f"--user={user}" in runner._argv(package)
 

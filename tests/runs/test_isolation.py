@@ -31,7 +31,7 @@ from hookmill.domain.run import Ended, RunState
 from hookmill.runs.package import Package, allow_traversal, list_files, open_file, write_package
 from hookmill.runs.runner import HostFault, Instruction
 from hookmill.runs.runners import AgentSettings, CommandRunner, CommandSettings, ContainerSettings, RunnerContext
-from hookmill.runs.runners.bubblewrap import Bubblewrap, BubblewrapSettings
+from hookmill.runs.runners.bubblewrap import BubblewrapSettings
 from hookmill.runs.runners.guard import limit_that_ended
 from hookmill.sandbox import DISK_LIMIT, cgroup, egress
 from hookmill.sandbox.cgroup import cgroup_limits, has_exceeded_memory, usable_cgroup
@@ -974,7 +974,7 @@ def test_both_directories_of_a_linked_program_are_named(tmp_path):
     linked = f"Its program {link} leads through a symbolic link to {tmp_path}/lib/agent.js."
 
     def problem(*read_only: Path) -> str | None:
-        return Bubblewrap(BubblewrapSettings(read_only=tuple(map(str, read_only)))).problem_of(str(link))
+        return BubblewrapSettings(read_only=tuple(map(str, read_only))).problem_of(str(link))
 
     assert problem() == (
         f"{linked} Its sandbox contains neither {tmp_path}/bin nor {tmp_path}/lib. Add both, or a directory that "

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
-from typing import Any, Final, Literal, Self
+from typing import Any, ClassVar, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -16,8 +16,8 @@ from hookmill.domain.agent_report import reason_with_error
 from hookmill.domain.errors import Invalid
 from hookmill.domain.masking import Masker
 from hookmill.domain.run import PAYLOAD_FILE, Ended, RunState
-from hookmill.domain.run_files import ENVELOPE_FILE, PROMPT_FILE
-from hookmill.domain.run_outputs import LAST_MESSAGE, NO_OUTPUTS, RunOutputs, output_text
+from hookmill.domain.run_files import ENVELOPE_FILE, PROMPT_FILE, WORKSPACE_DIRECTORY
+from hookmill.domain.run_outputs import LAST_MESSAGE, NO_OUTPUTS, OUTPUTS_DIRECTORY, RunOutputs, output_text
 from hookmill.domain.run_secrets import RunSecretRule
 from hookmill.domain.text import trimmed_text
 from hookmill.runs.package import Package, open_file
@@ -34,11 +34,9 @@ from hookmill.runs.runners.command import (
     count_of_arguments,
 )
 from hookmill.runs.runners.container import (
-    AGENT_PATHS,
     PACKAGE_PATH,
     ContainerOptions,
     ContainerRunner,
-    engine_program,
     refuse_comma,
     without_variables_of_the_engine,
 )
@@ -105,50 +103,34 @@ class Agent:
         return replace(result, report=report, outputs=_last_message(message, result))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class AgentRunner(CommandRunner):
     """Runs an agent on this host like a command."""
 
     agent: Agent
 
-    def _argv(self, package: Package) -> tuple[str, ...]:
-        return self.agent.command_line(self.argv, package, package.directory)
+    def _command(self, package: Package) -> tuple[str, ...]:
+        return self.agent.command_line(self.argv, package, self._directory(package))
 
-    def _working_directory(self, package: Package) -> str | None:
-        return (
-            str(package.workspace) if package.workspace is not None and self.agent.preset.starts_in_workspace else None
-        )
+    def _starts_in_workspace(self, package: Package) -> bool:
+        return package.workspace is not None and self.agent.preset.starts_in_workspace
 
     def _environment(self, package: Package) -> dict[str, str]:
-        # `super()` does not work in a dataclass with slots.
-        return self.agent.complete(CommandRunner._environment(self, package))
+        return self.agent.complete(super()._environment(package))
 
     def _result_from(self, package: Package, instruction: Instruction, report: dict[str, Any]) -> Ended:
-        result = CommandRunner._result_from(self, package, instruction, report)
+        result = super()._result_from(package, instruction, report)
         lines = _lines_of_output(package, report)
         return self.agent.evaluate(result, lines, self._secrets_to_mask(package))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentContainerRunner(ContainerRunner):
+@dataclass(frozen=True, kw_only=True)
+class AgentContainerRunner(AgentRunner, ContainerRunner):
     """Runs an agent in a new container for each attempt."""
 
-    agent: Agent
-
-    def _contained_argv(self, package: Package) -> tuple[str, ...]:
-        return self.agent.command_line(self.argv, package, PurePath(PACKAGE_PATH))
-
-    def _starts_in(self, package: Package) -> str:
-        has_workspace = package.workspace is not None
-        return self.paths.workspace if has_workspace and self.agent.preset.starts_in_workspace else PACKAGE_PATH
-
-    def _environment(self, package: Package) -> dict[str, str]:
-        return self.agent.complete(ContainerRunner._environment(self, package))
-
-    def _result_from(self, package: Package, instruction: Instruction, report: dict[str, Any]) -> Ended:
-        result = ContainerRunner._result_from(self, package, instruction, report)
-        lines = _lines_of_output(package, report)
-        return self.agent.evaluate(result, lines, self._secrets_to_mask(package))
+    # As without a container, so that prompts with relative paths work in both.
+    outputs_path: ClassVar[str] = f"{PACKAGE_PATH}/{OUTPUTS_DIRECTORY}"
+    workspace_path: ClassVar[str] = f"{PACKAGE_PATH}/{WORKSPACE_DIRECTORY}"
 
 
 def _last_message(message: str, result: Ended) -> RunOutputs:
@@ -264,8 +246,8 @@ class AgentSettings(SandboxableSettings):
         if (container := self.container) is not None:
             refuse_comma(packages)
             container.refuse_unlimited_network(self._account())
-            engine = self._examine_program(packages, engine_program(container.engine))
-            containers = f"containers of {container.image} with {engine}, with {container.limits.network_text}"
+            engine = self._examine_program(packages, container.client)
+            containers = f"containers of {container.image} with {engine}, with {container.network_text}"
             return f"starts {self.agent} with {key} in {containers}, {limit}"
         program = self._examine_program(packages, self._host_program)
         sandbox = self._examine_sandbox(packages, self._host_program)
@@ -281,30 +263,18 @@ class AgentSettings(SandboxableSettings):
                 model_arguments = (preset.model_option, self.model)
             elif preset.model_variable is not None:
                 model_environment = {preset.model_variable: self.model}
-        options: dict[str, Any] = {
+        options = {
+            **self._runner_options(context),
             "argv": (self._program, *preset.arguments, *sandboxed_arguments, *model_arguments, *self.arguments),
             "agent": Agent(preset=preset, key_variable=self._key_variable, key_from=self._key_from),
-            "time_limit_seconds": self.time_limit_seconds,
             "environment": {**preset.environment, **model_environment, **self.environment},
-            "pass_environment": self.pass_environment,
-            "output_bytes_max": self.output_bytes_max,
-            "account": self._account(),
-            "open_files_max": context.open_files_max,
-            "reserve_watch": context.reserve_watch,
             "standard_input": PROMPT_FILE if preset.is_prompt_on_stdin else None,
             "masked_variables": (self._key_variable,),
             "tail_bytes": AGENT_TAIL_BYTES,
         }
         if (container := self.container) is None:
             return AgentRunner(**options, sandbox=self._sandbox, program=self._host_program)
-        return AgentContainerRunner(
-            **options,
-            engine=container.engine,
-            program=engine_program(container.engine),
-            image=container.image,
-            limits=container.limits,
-            paths=AGENT_PATHS,
-        )
+        return AgentContainerRunner(**options, container=container, program=container.client)
 
     def _set_variables(self) -> frozenset[str]:
         variables = {self._key_variable, *self._preset.environment}

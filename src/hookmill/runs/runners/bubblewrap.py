@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any, Final, Literal
 
@@ -150,6 +149,179 @@ class BubblewrapSettings(BaseModel):
             return "the host's network"
         return destinations_text(self.network_allow)
 
+    def environment(self, configured: Mapping[str, str]) -> dict[str, str]:
+        """The variables that a command has because of the sandbox. `configured`: those of the operator."""
+        variables = {"HOME": HOME}
+        if self.network_allow:
+            variables |= proxy_variables()
+        return {name: value for name, value in variables.items() if name not in configured}
+
+    def spec(self, package: PurePath, *, name: str, start: str | None = None) -> dict[str, Any]:
+        """What the guard needs to create a sandbox. It contains no value of a variable.
+
+        `name`: the name of the sandbox, which is unique on this host. `start`: the directory in which the command
+        starts, such as the workspace in the package; None: the package.
+        """
+        memory_bytes = self.memory_mb * _MIB
+        above = usable_cgroup()
+        return {
+            "arguments": bubblewrap_arguments(self, package, start=start),
+            "rlimits": {
+                "RLIMIT_CORE": 0,
+                # A cgroup counts memory when it is used, and reports that this limit was reached.
+                **({"RLIMIT_DATA": memory_bytes} if above is None else {}),
+                "RLIMIT_NOFILE": _open_files_max(has_cgroup=above is not None),
+                "RLIMIT_FSIZE": self.disk_mb * _MIB,
+                "RLIMIT_NPROC": self.processes_max,
+            },
+            "cgroup": None
+            if above is None
+            else {"directory": f"{above}/{name}", "limits": cgroup_limits(above, memory_bytes, self.cpus)},
+            "memory_bytes": memory_bytes if above is None else None,
+            "directory": str(package),
+            "shared_directories": self.writable,
+            "disk_bytes": self.disk_bytes_max,
+            "egress": egress_spec(self.network_allow, self.network_private),
+        }
+
+    def cgroup(self, name: str) -> str | None:
+        """The directory of the cgroup of the sandbox with this name; None: it has none."""
+        above = usable_cgroup()
+        return f"{above}/{name}" if above is not None else None
+
+    @property
+    def disk_bytes_max(self) -> int:
+        return self.disk_mb * _MIB
+
+    def reason_of_end(self, ended_by: str | None) -> str | None:
+        """The reason of a run whose sandbox was ended by one of its limits. None if it was not."""
+        if ended_by == MEMORY_LIMIT:
+            return f"The sandbox was ended: its processes used more than {self.memory_mb:,} MiB of memory."
+        if ended_by == DISK_LIMIT:
+            return (
+                f"The sandbox was ended: the run's files needed more than {self.disk_mb:,} MiB, or were more "
+                f"than {FILES_MAX:,}."
+            )
+        return None
+
+    def refuse_unusable(self, account: UnixAccount | None) -> None:
+        """Raises `Invalid` if this process can't create sandboxes."""
+        if sys.platform != "linux":
+            raise Invalid("The sandbox bubblewrap needs Linux. Set the runner's sandbox to none.")
+        if (os.geteuid() if account is None else account.uid) == 0:
+            raise Invalid(
+                "The sandbox bubblewrap needs an account other than root, because the kernel limits no processes of "
+                "root. Set the runner's user."
+            )
+        if (missing := self.missing_program(None)) is not None:
+            raise Invalid(missing)
+
+    def missing_program(self, search_path: str | None) -> str | None:
+        """That bubblewrap is missing, and what to do; None if it exists. `search_path`: None: that of this process."""
+        if shutil.which(PROGRAM, path=search_path) is not None:
+            return None
+        return (
+            "The program bwrap is missing. Install the package bubblewrap, version 0.8 or later, or set the runner's "
+            "sandbox to none."
+        )
+
+    def refuse_unlimited(self) -> None:
+        """Raises `Invalid` if this process can't set a limit that the settings have."""
+        above = usable_cgroup()
+        if self.cpus is not None and not limits_processors(above):
+            raise Invalid(
+                "The limit cpus needs a cgroup of version 2, and this process can create none. Remove cpus from the "
+                "runner's bubblewrap, or delegate a cgroup to the service (docs/isolation.md)."
+            )
+        if above is None and self.limits == "exact" and "memory_mb" in self.model_fields_set:
+            raise Invalid(
+                "The limit memory_mb needs a cgroup, and this process can create none. Delegate a cgroup to the "
+                'service (docs/isolation.md), or add limits = "approximate" to the runner\'s bubblewrap: the service '
+                "then measures the memory, and a command may use more for a moment."
+            )
+
+    @property
+    def warning(self) -> str | None:
+        """That the memory is only measured, if the operator has not written that this is enough."""
+        if self.limits == "approximate" or usable_cgroup() is not None:
+            return None
+        return (
+            "the memory of its commands is only measured, because this process can create no cgroup: delegate one, or "
+            'accept this with limits = "approximate" (docs/isolation.md)'
+        )
+
+    @property
+    def limits_text(self) -> str:
+        """How this process limits the memory of a sandbox, for people."""
+        return "without a cgroup: its memory is only measured" if usable_cgroup() is None else "with a cgroup"
+
+    def check_paths(self, data: Path) -> None:
+        """Raises `Invalid` if a command would see the whole data directory, through a directory that contains it."""
+        real_data = data.resolve()
+        for path in ("/usr", *self.read_only, *self.writable):
+            if real_data.is_relative_to(Path(path).resolve()):
+                raise Invalid(
+                    f"The data directory {data} is in {path}, so commands in the sandbox would see it. Set "
+                    "HOOKMILL_DATA_DIR to another place, or name a smaller directory in the runner's bubblewrap."
+                )
+
+    def try_out(self, account: UnixAccount | None) -> None:
+        """Create a sandbox like that of a run, without its package. Raises `Invalid` if this fails."""
+        system_calls = open_filter(with_system_v=usable_cgroup() is not None)
+        inherited = [] if system_calls is None else [system_calls]
+        filter_options = [text for descriptor in inherited for text in ("--seccomp", str(descriptor))]
+        try:
+            process = subprocess.run(
+                [*bubblewrap_arguments(self, None), *filter_options, "--", "true"],
+                pass_fds=inherited,
+                env={"PATH": os.environ.get("PATH", os.defpath)},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=TRIAL_SECONDS,
+                cwd="/",
+                **(account.process_options if account is not None else {}),
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            reason = error.strerror if isinstance(error, OSError) else f"no answer within {TRIAL_SECONDS:g} s"
+            raise Invalid(f"bubblewrap can't be started: {reason}. Repair its installation.") from None
+        finally:
+            for descriptor in inherited:
+                os.close(descriptor)
+        if process.returncode != 0:
+            lines = process.stderr.strip().splitlines()
+            raise Invalid(
+                f"bubblewrap can't create a sandbox here: {lines[-1] if lines else 'it gives no reason'}. Correct the "
+                "runner's bubblewrap, install bubblewrap 0.8 or later, or allow user namespaces (docs/isolation.md)."
+            )
+
+    def problem_of(self, program: str) -> str | None:
+        """Why commands don't see this program, whose path is absolute, and what to do; None if they see it."""
+        link, target = Path(program), Path(program).resolve()
+        hidden = list(dict.fromkeys(str(path.parent) for path in (link, target) if not self._shows(path)))
+        if not hidden:
+            return None
+        place = "the runner's bubblewrap"
+        if link == target:
+            return f"Its sandbox does not contain {program}. Add the directory {hidden[0]} to read_only in {place}."
+        is_link = f"Its program {link} leads through a symbolic link to {target}."
+        if len(hidden) == 1:
+            return f"{is_link} Its sandbox does not contain {hidden[0]}. Add this directory to read_only in {place}."
+        return (
+            f"{is_link} Its sandbox contains neither {hidden[0]} nor {hidden[1]}. Add both, or a directory that "
+            f"contains both, to read_only in {place}."
+        )
+
+    def _shows(self, path: Path) -> bool:
+        mounted = (
+            "/usr",
+            *(f"/{name}" for name in _SYSTEM_DIRECTORIES),
+            *self.read_only,
+            *self.writable,
+        )
+        return any(path.is_relative_to(top) for top in mounted)
+
 
 def bubblewrap_arguments(
     settings: BubblewrapSettings, package: PurePath | None, *, start: str | None = None, root: Path = Path("/")
@@ -201,191 +373,6 @@ def _tmpfs(path: str, size_mb: int) -> tuple[str, ...]:
 def _mounts(option: str, paths: Iterable[str]) -> Iterator[str]:
     for path in paths:
         yield from (option, path, path)
-
-
-@dataclass(frozen=True, slots=True)
-class Bubblewrap:
-    """The sandboxes of one runner."""
-
-    settings: BubblewrapSettings
-
-    def environment(self, configured: Mapping[str, str]) -> dict[str, str]:
-        """The variables that a command has because of the sandbox. `configured`: those of the operator."""
-        variables = {"HOME": HOME}
-        if self.settings.network_allow:
-            variables |= proxy_variables()
-        return {name: value for name, value in variables.items() if name not in configured}
-
-    def spec(self, package: PurePath, *, name: str, start: str | None = None) -> dict[str, Any]:
-        """What the guard needs to create a sandbox. It contains no value of a variable.
-
-        `name`: the name of the sandbox, which is unique on this host. `start`: the directory in which the command
-        starts, such as the workspace in the package; None: the package.
-        """
-        settings = self.settings
-        memory_bytes = settings.memory_mb * _MIB
-        above = usable_cgroup()
-        return {
-            "arguments": bubblewrap_arguments(settings, package, start=start),
-            "rlimits": {
-                "RLIMIT_CORE": 0,
-                # A cgroup counts memory when it is used, and reports that this limit was reached.
-                **({"RLIMIT_DATA": memory_bytes} if above is None else {}),
-                "RLIMIT_NOFILE": _open_files_max(has_cgroup=above is not None),
-                "RLIMIT_FSIZE": settings.disk_mb * _MIB,
-                "RLIMIT_NPROC": settings.processes_max,
-            },
-            "cgroup": None
-            if above is None
-            else {"directory": f"{above}/{name}", "limits": cgroup_limits(above, memory_bytes, settings.cpus)},
-            "memory_bytes": memory_bytes if above is None else None,
-            "directory": str(package),
-            "shared_directories": settings.writable,
-            "disk_bytes": self.disk_bytes_max,
-            "egress": egress_spec(settings.network_allow, settings.network_private),
-        }
-
-    def cgroup(self, name: str) -> str | None:
-        """The directory of the cgroup of the sandbox with this name; None: it has none."""
-        above = usable_cgroup()
-        return f"{above}/{name}" if above is not None else None
-
-    @property
-    def disk_bytes_max(self) -> int:
-        return self.settings.disk_mb * _MIB
-
-    def reason_of_end(self, ended_by: str | None) -> str | None:
-        """The reason of a run whose sandbox was ended by one of its limits. None if it was not."""
-        if ended_by == MEMORY_LIMIT:
-            return f"The sandbox was ended: its processes used more than {self.settings.memory_mb:,} MiB of memory."
-        if ended_by == DISK_LIMIT:
-            return (
-                f"The sandbox was ended: the run's files needed more than {self.settings.disk_mb:,} MiB, or were more "
-                f"than {FILES_MAX:,}."
-            )
-        return None
-
-    def refuse_unusable(self, account: UnixAccount | None) -> None:
-        """Raises `Invalid` if this process can't create sandboxes."""
-        if sys.platform != "linux":
-            raise Invalid("The sandbox bubblewrap needs Linux. Set the runner's sandbox to none.")
-        if (os.geteuid() if account is None else account.uid) == 0:
-            raise Invalid(
-                "The sandbox bubblewrap needs an account other than root, because the kernel limits no processes of "
-                "root. Set the runner's user."
-            )
-        if (missing := self.missing_program(None)) is not None:
-            raise Invalid(missing)
-
-    def missing_program(self, search_path: str | None) -> str | None:
-        """That bubblewrap is missing, and what to do; None if it exists. `search_path`: None: that of this process."""
-        if shutil.which(PROGRAM, path=search_path) is not None:
-            return None
-        return (
-            "The program bwrap is missing. Install the package bubblewrap, version 0.8 or later, or set the runner's "
-            "sandbox to none."
-        )
-
-    def refuse_unlimited(self) -> None:
-        """Raises `Invalid` if this process can't set a limit that the settings have."""
-        settings, above = self.settings, usable_cgroup()
-        if settings.cpus is not None and not limits_processors(above):
-            raise Invalid(
-                "The limit cpus needs a cgroup of version 2, and this process can create none. Remove cpus from the "
-                "runner's bubblewrap, or delegate a cgroup to the service (docs/isolation.md)."
-            )
-        if above is None and settings.limits == "exact" and "memory_mb" in settings.model_fields_set:
-            raise Invalid(
-                "The limit memory_mb needs a cgroup, and this process can create none. Delegate a cgroup to the "
-                'service (docs/isolation.md), or add limits = "approximate" to the runner\'s bubblewrap: the service '
-                "then measures the memory, and a command may use more for a moment."
-            )
-
-    @property
-    def warning(self) -> str | None:
-        """That the memory is only measured, if the operator has not written that this is enough."""
-        if self.settings.limits == "approximate" or usable_cgroup() is not None:
-            return None
-        return (
-            "the memory of its commands is only measured, because this process can create no cgroup: delegate one, or "
-            'accept this with limits = "approximate" (docs/isolation.md)'
-        )
-
-    @property
-    def limits_text(self) -> str:
-        """How this process limits the memory of a sandbox, for people."""
-        return "without a cgroup: its memory is only measured" if usable_cgroup() is None else "with a cgroup"
-
-    def check_paths(self, data: Path) -> None:
-        """Raises `Invalid` if a command would see the whole data directory, through a directory that contains it."""
-        real_data = data.resolve()
-        for path in ("/usr", *self.settings.read_only, *self.settings.writable):
-            if real_data.is_relative_to(Path(path).resolve()):
-                raise Invalid(
-                    f"The data directory {data} is in {path}, so commands in the sandbox would see it. Set "
-                    "HOOKMILL_DATA_DIR to another place, or name a smaller directory in the runner's bubblewrap."
-                )
-
-    def try_out(self, account: UnixAccount | None) -> None:
-        """Create a sandbox like that of a run, without its package. Raises `Invalid` if this fails."""
-        options: dict[str, Any] = {}
-        if account is not None and not account.is_own:
-            groups = os.getgrouplist(account.name, account.gid)
-            options = {"user": account.uid, "group": account.gid, "extra_groups": groups}
-        system_calls = open_filter(with_system_v=usable_cgroup() is not None)
-        inherited = [] if system_calls is None else [system_calls]
-        filter_options = [text for descriptor in inherited for text in ("--seccomp", str(descriptor))]
-        try:
-            process = subprocess.run(
-                [*bubblewrap_arguments(self.settings, None), *filter_options, "--", "true"],
-                pass_fds=inherited,
-                env={"PATH": os.environ.get("PATH", os.defpath)},
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=TRIAL_SECONDS,
-                cwd="/",
-                **options,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            reason = error.strerror if isinstance(error, OSError) else f"no answer within {TRIAL_SECONDS:g} s"
-            raise Invalid(f"bubblewrap can't be started: {reason}. Repair its installation.") from None
-        finally:
-            for descriptor in inherited:
-                os.close(descriptor)
-        if process.returncode != 0:
-            lines = process.stderr.strip().splitlines()
-            raise Invalid(
-                f"bubblewrap can't create a sandbox here: {lines[-1] if lines else 'it gives no reason'}. Correct the "
-                "runner's bubblewrap, install bubblewrap 0.8 or later, or allow user namespaces (docs/isolation.md)."
-            )
-
-    def problem_of(self, program: str) -> str | None:
-        """Why commands don't see this program, whose path is absolute, and what to do; None if they see it."""
-        link, target = Path(program), Path(program).resolve()
-        hidden = list(dict.fromkeys(str(path.parent) for path in (link, target) if not self._shows(path)))
-        if not hidden:
-            return None
-        place = "the runner's bubblewrap"
-        if link == target:
-            return f"Its sandbox does not contain {program}. Add the directory {hidden[0]} to read_only in {place}."
-        is_link = f"Its program {link} leads through a symbolic link to {target}."
-        if len(hidden) == 1:
-            return f"{is_link} Its sandbox does not contain {hidden[0]}. Add this directory to read_only in {place}."
-        return (
-            f"{is_link} Its sandbox contains neither {hidden[0]} nor {hidden[1]}. Add both, or a directory that "
-            f"contains both, to read_only in {place}."
-        )
-
-    def _shows(self, path: Path) -> bool:
-        mounted = (
-            "/usr",
-            *(f"/{name}" for name in _SYSTEM_DIRECTORIES),
-            *self.settings.read_only,
-            *self.settings.writable,
-        )
-        return any(path.is_relative_to(top) for top in mounted)
 
 
 def _open_files_max(*, has_cgroup: bool) -> int:

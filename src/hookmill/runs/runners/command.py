@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
@@ -29,7 +29,7 @@ from hookmill.runs.package import Package, allow_traversal, hand_over, keep_resu
 from hookmill.runs.reserve import ReserveWatch, WatchedCommand
 from hookmill.runs.runner import Abandoned, HostFault, Instruction, NextInstruction, reason_of
 from hookmill.runs.runners.account import UnixAccount, own_home, unix_account
-from hookmill.runs.runners.bubblewrap import Bubblewrap, BubblewrapSettings
+from hookmill.runs.runners.bubblewrap import BubblewrapSettings
 from hookmill.runs.runners.guard import (
     CHUNK_BYTES,
     ENDED_BY_TIME_LIMIT,
@@ -76,7 +76,7 @@ class _GuardResult:
     """The report, as JSON. Empty or cut short if the guard ended early; None if the guard exceeded its deadline."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class CommandRunner:
     """Runs `argv` in the package's directory, without a shell, with a restricted environment.
 
@@ -104,7 +104,7 @@ class CommandRunner:
     """Names of variables in the command's environment whose values the output must not contain."""
     tail_bytes: int = TAIL_BYTES
     """How much of the end of the output the guard reports. The result has at most `TAIL_BYTES` of it."""
-    sandbox: Bubblewrap | None = None
+    sandbox: BubblewrapSettings | None = None
     """The sandbox of each run; None: the command sees the host."""
     reserve_watch: ReserveWatch | None = None
     """Ends commands that use too much of this host; None: nothing does."""
@@ -126,7 +126,7 @@ class CommandRunner:
         cgroup = self.sandbox.cgroup(_sandbox_name(package.run)) if self.sandbox is not None else None
         command = WatchedCommand(
             directories=[str(package.directory)],
-            shared_directories=self.sandbox.settings.writable if self.sandbox is not None else (),
+            shared_directories=self.sandbox.writable if self.sandbox is not None else (),
             cgroup=cgroup,
         )
         try:
@@ -278,15 +278,27 @@ class CommandRunner:
         )
 
     def _argv(self, package: Package) -> tuple[str, ...]:
+        """What this host starts for this run."""
+        return self._command(package)
+
+    def _command(self, package: Package) -> tuple[str, ...]:
         """The program and its arguments for this run."""
         return self.argv
 
-    def _network(self, package: Package) -> dict[str, Any] | None:
-        """The network that exists before the program starts, as the guard needs it; None: there is none."""
-        return None
+    def _directory(self, package: Package) -> PurePath:
+        """Where the command sees the package."""
+        return package.directory
+
+    def _starts_in_workspace(self, package: Package) -> bool:
+        """Whether the program starts in the workspace, and not in the package."""
+        return False
 
     def _working_directory(self, package: Package) -> str | None:
-        """Where the program starts; None: in the package."""
+        """Where this host starts the program; None: in the package."""
+        return str(package.workspace) if self._starts_in_workspace(package) else None
+
+    def _network(self, package: Package) -> dict[str, Any] | None:
+        """The network that exists before the program starts, as the guard needs it; None: there is none."""
         return None
 
     def _environment(self, package: Package) -> dict[str, str]:
@@ -487,6 +499,18 @@ class ProcessSettings(RunnerSettings):
             )
         )
 
+    def _runner_options(self, context: RunnerContext) -> dict[str, Any]:
+        """What these settings say about the runner."""
+        return {
+            "time_limit_seconds": self.time_limit_seconds,
+            "environment": self.environment,
+            "pass_environment": self.pass_environment,
+            "output_bytes_max": self.output_bytes_max,
+            "account": self._account(),
+            "open_files_max": context.open_files_max,
+            "reserve_watch": context.reserve_watch,
+        }
+
     def _account(self) -> UnixAccount | None:
         return unix_account(self.user) if self.user is not None else None
 
@@ -538,8 +562,8 @@ class SandboxableSettings(ProcessSettings):
             sandbox.try_out(self._account())
 
     @property
-    def _sandbox(self) -> Bubblewrap | None:
-        return Bubblewrap(self.bubblewrap or BubblewrapSettings()) if self.sandbox == "bubblewrap" else None
+    def _sandbox(self) -> BubblewrapSettings | None:
+        return (self.bubblewrap or BubblewrapSettings()) if self.sandbox == "bubblewrap" else None
 
     def _examine_sandbox(self, packages: Path, program: Program) -> str:
         """What separates the command from the host, for `hookmill doctor`. Raises `Invalid`."""
@@ -552,13 +576,13 @@ class SandboxableSettings(ProcessSettings):
         path = program.path_in(self._search_path)
         if path is not None and (problem := sandbox.problem_of(path)) is not None:
             raise Invalid(problem)
-        return f"in a sandbox of bubblewrap {sandbox.limits_text}, with {sandbox.settings.network_text}"
+        return f"in a sandbox of bubblewrap {sandbox.limits_text}, with {sandbox.network_text}"
 
     def _sandbox_summary(self) -> str:
         sandbox = self._sandbox
         if sandbox is None:
             return "no sandbox"
-        return f"in bubblewrap {sandbox.limits_text}, with {sandbox.settings.network_text}"
+        return f"in bubblewrap {sandbox.limits_text}, with {sandbox.network_text}"
 
 
 class CommandSettings(SandboxableSettings):
@@ -582,17 +606,7 @@ class CommandSettings(SandboxableSettings):
         return f"starts {program} {sandbox}, for at most {self.time_limit_seconds:,} s"
 
     def create_runner(self, context: RunnerContext) -> CommandRunner:
-        return CommandRunner(
-            argv=self.argv,
-            time_limit_seconds=self.time_limit_seconds,
-            environment=self.environment,
-            pass_environment=self.pass_environment,
-            output_bytes_max=self.output_bytes_max,
-            account=self._account(),
-            open_files_max=context.open_files_max,
-            reserve_watch=context.reserve_watch,
-            sandbox=self._sandbox,
-        )
+        return CommandRunner(argv=self.argv, sandbox=self._sandbox, **self._runner_options(context))
 
     def summary(self) -> str:
         program, *arguments = self.argv

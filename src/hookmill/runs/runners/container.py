@@ -10,18 +10,17 @@ import errno
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import run_id
 from hookmill.domain.run import Ended, Run, RunState
-from hookmill.domain.run_files import WORKSPACE_DIRECTORY
 from hookmill.domain.run_outputs import OUTPUTS_DIRECTORY
 from hookmill.domain.run_secrets import RunSecretRule
 from hookmill.runs.package import Package
@@ -56,118 +55,6 @@ _VARIABLES_OF_THE_HOST: Final = frozenset((*INHERITED_VARIABLES, "USER", "LOGNAM
 """What the engine's client gets from the host. It would be wrong in the container."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerLimits:
-    """The resources that a container may use."""
-
-    cpus: float = 1.0
-    memory_mb: int = 2_048
-    """With swap: a container gets no swap in addition."""
-    processes_max: int = 256
-    network: str = "none"
-    network_allow: tuple[str, ...] = ()
-    """The destinations that a container without a network reaches through a proxy."""
-    network_private: tuple[str, ...] = ()
-
-    @property
-    def network_text(self) -> str:
-        return destinations_text(self.network_allow) if self.network_allow else f"network {self.network}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerPaths:
-    """Where the command finds the directories that it can change. The package is at `PACKAGE_PATH`."""
-
-    outputs: str
-    workspace: str
-
-
-COMMAND_PATHS: Final = ContainerPaths(outputs="/output", workspace="/workspace")
-AGENT_PATHS: Final = ContainerPaths(
-    outputs=f"{PACKAGE_PATH}/{OUTPUTS_DIRECTORY}", workspace=f"{PACKAGE_PATH}/{WORKSPACE_DIRECTORY}"
-)
-"""As without a container, so that prompts with relative paths work in both."""
-
-
-def container_arguments(
-    *,
-    engine: str,
-    image: str,
-    argv: Iterable[str],
-    limits: ContainerLimits,
-    name: str,
-    run: str,
-    package: PurePath,
-    workspace: PurePath | None = None,
-    paths: ContainerPaths = COMMAND_PATHS,
-    starts_in: str = PACKAGE_PATH,
-    reads_input: bool = False,
-    user: str,
-    environment: Mapping[str, str],
-    inherited_variables: Iterable[str],
-) -> tuple[str, ...]:
-    """The command line of the engine's client.
-
-    `package`: the path of the package, without a comma. `reads_input`: whether the command gets the client's standard
-    input. `user`: the user and group in the container. `environment`: variables whose values the arguments may show.
-    `inherited_variables`: the container gets the client's values.
-    """
-    return (
-        engine,
-        "run",
-        "--rm",
-        *(["--interactive"] if reads_input else []),
-        f"--name={name}",
-        f"--label=hookmill.run={run}",
-        f"--network={f'container:{pause_container_name(name)}' if limits.network_allow else limits.network}",
-        *_restrictions(limits, user),
-        f"--mount=type=bind,src={package},dst={PACKAGE_PATH},readonly",
-        f"--mount=type=bind,src={package / OUTPUTS_DIRECTORY},dst={paths.outputs}",
-        *([f"--mount=type=bind,src={workspace},dst={paths.workspace}"] if workspace is not None else []),
-        f"--workdir={starts_in}",
-        *(f"--env={variable}={value}" for variable, value in environment.items()),
-        *(f"--env={variable}" for variable in inherited_variables),
-        image,
-        *argv,
-    )
-
-
-def pause_arguments(
-    *, engine: str, image: str, limits: ContainerLimits, name: str, run: str, user: str
-) -> tuple[str, ...]:
-    """The command line that starts the container whose network the container `name` joins. It has only a loopback."""
-    program, *arguments = PAUSE_ARGV
-    return (
-        engine,
-        "run",
-        "--rm",
-        "--detach",
-        f"--name={pause_container_name(name)}",
-        f"--label=hookmill.run={run}",
-        "--network=none",
-        *_restrictions(limits, user),
-        "--workdir=/",
-        f"--entrypoint={program}",
-        image,
-        *arguments,
-    )
-
-
-def _restrictions(limits: ContainerLimits, user: str) -> tuple[str, ...]:
-    memory = f"{limits.memory_mb}m"
-    return (
-        f"--cpus={limits.cpus:g}",
-        f"--memory={memory}",
-        f"--memory-swap={memory}",
-        f"--pids-limit={limits.processes_max}",
-        "--read-only",
-        "--tmpfs=/tmp",
-        "--cap-drop=all",
-        "--security-opt=no-new-privileges",
-        f"--user={user}",
-    )
-
-
 def removal_arguments(engine: str, names: Iterable[str]) -> tuple[str, ...]:
     """The command line that removes containers, and kills those that still run."""
     # Docker kills containers immediately, and skips names that no container has. Podman must be told to do so.
@@ -184,33 +71,28 @@ def pause_container_name(container: str) -> str:
     return f"{container}-network"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ContainerRunner(CommandRunner):
     """Runs `argv` in a container that sees the package, the workspace, a directory for its output, and nothing else."""
 
-    engine: str
-    image: str
-    limits: ContainerLimits
-    paths: ContainerPaths = COMMAND_PATHS
+    outputs_path: ClassVar[str] = "/output"
+    workspace_path: ClassVar[str] = "/workspace"
+    """Where the command finds the directories that it can change. The package is at `PACKAGE_PATH`."""
+
+    container: "ContainerOptions"
 
     def end_earlier_attempts(self, run: Run) -> None:
-        CommandRunner.end_earlier_attempts(self, run)
+        super().end_earlier_attempts(run)
         first = max(1, run.attempt - REMOVED_NAMES_MAX + 1)
         # After a fault of the host, the attempt may have the same number again.
         self._remove([container_name(run, attempt) for attempt in range(first, run.attempt + 1)])
 
-    def run(self, package: Package, next_instruction: NextInstruction) -> Ended | Abandoned:
-        self._create_outputs_directory(package)
-        with self._watched(package) as watched:
-            result = self._run_container(package, next_instruction, watched)
-            return self._with_outputs(package, self._within_limits(package, result, watched))
-
-    def _run_container(
+    def _run_command(
         self, package: Package, next_instruction: NextInstruction, watched: WatchedCommand
     ) -> Ended | Abandoned:
         result: Ended | Abandoned | None = None
         try:
-            result = self._run_command(package, next_instruction, watched)
+            result = super()._run_command(package, next_instruction, watched)
             return result
         finally:
             name = container_name(package.run, package.run.attempt)
@@ -223,57 +105,74 @@ class ContainerRunner(CommandRunner):
                     self._remove_pause_containers([name])
 
     def _network(self, package: Package) -> dict[str, Any] | None:
-        egress = egress_spec(self.limits.network_allow, self.limits.network_private)
+        engine = self.container.engine
+        egress = egress_spec(self.container.network_allow, self.container.network_private)
         if egress is None:
             return None
-        name = container_name(package.run, package.run.attempt)
-        pause = pause_arguments(
-            engine=self.engine,
-            image=self.image,
-            limits=self.limits,
-            name=name,
-            run=run_id(package.run.id),
-            user=self._user,
+        name = pause_container_name(container_name(package.run, package.run.attempt))
+        program, *arguments = PAUSE_ARGV
+        pause = (
+            *(engine, "run", "--rm", "--detach"),
+            *self._arguments_of_every_container(package, name, "none"),
+            *("--workdir=/", f"--entrypoint={program}", self.container.image, *arguments),
         )
-        inspect = (self.engine, "container", "inspect", "--format={{.State.Pid}}", pause_container_name(name))
+        inspect = (engine, "container", "inspect", "--format={{.State.Pid}}", name)
         return {"pause": pause, "inspect": inspect, "egress": egress}
 
     def _argv(self, package: Package) -> tuple[str, ...]:
+        """The command line of the engine's client."""
         variables = self._environment(package)
-        own_environment: dict[str, str] = {"HOME": "/tmp", RunVariable.OUTPUTS_DIR: self.paths.outputs}  # noqa: S108 - in the container
-        if self.limits.network_allow:
+        own_environment: dict[str, str] = {"HOME": "/tmp", RunVariable.OUTPUTS_DIR: self.outputs_path}  # noqa: S108 - in the container
+        if self.container.network_allow:
             configured = {*self.environment, *self.pass_environment, *package.secrets}
             own_environment |= {name: url for name, url in proxy_variables().items() if name not in configured}
-        for name in _NAMES_OF_FILES:
-            if name in variables:
-                own_environment[name] = f"{PACKAGE_PATH}/{PurePath(variables[name]).name}"
-        if RunVariable.WORKSPACE in variables:
-            own_environment[RunVariable.WORKSPACE] = self.paths.workspace
+        for variable in _NAMES_OF_FILES:
+            if variable in variables:
+                own_environment[variable] = f"{PACKAGE_PATH}/{PurePath(variables[variable]).name}"
+        mounts = [
+            f"--mount=type=bind,src={package.directory},dst={PACKAGE_PATH},readonly",
+            f"--mount=type=bind,src={package.directory / OUTPUTS_DIRECTORY},dst={self.outputs_path}",
+        ]
+        if package.workspace is not None:
+            own_environment[RunVariable.WORKSPACE] = self.workspace_path
+            mounts.append(f"--mount=type=bind,src={package.workspace},dst={self.workspace_path}")
         not_inherited = _VARIABLES_OF_THE_HOST.difference(self.environment, self.pass_environment, package.secrets)
-        return container_arguments(
-            engine=self.engine,
-            image=self.image,
-            argv=self._contained_argv(package),
-            limits=self.limits,
-            name=container_name(package.run, package.run.attempt),
-            run=run_id(package.run.id),
-            package=package.directory,
-            workspace=package.workspace,
-            paths=self.paths,
-            starts_in=self._starts_in(package),
-            reads_input=self.standard_input is not None,
-            user=self._user,
-            environment=own_environment,
-            inherited_variables=[name for name in variables if name not in {*own_environment, *not_inherited}],
+        name = container_name(package.run, package.run.attempt)
+        network = f"container:{pause_container_name(name)}" if self.container.network_allow else self.container.network
+        return (
+            *(self.container.engine, "run", "--rm"),
+            *(["--interactive"] if self.standard_input is not None else []),
+            *self._arguments_of_every_container(package, name, network),
+            *mounts,
+            f"--workdir={self.workspace_path if self._starts_in_workspace(package) else PACKAGE_PATH}",
+            *(f"--env={variable}={value}" for variable, value in own_environment.items()),
+            *(f"--env={variable}" for variable in variables if variable not in {*own_environment, *not_inherited}),
+            self.container.image,
+            *self._command(package),
         )
 
-    def _contained_argv(self, package: Package) -> tuple[str, ...]:
-        """The program in the container, and its arguments for this run."""
-        return self.argv
+    def _arguments_of_every_container(self, package: Package, name: str, network: str) -> tuple[str, ...]:
+        memory = f"{self.container.memory_mb}m"
+        return (
+            f"--name={name}",
+            f"--label=hookmill.run={run_id(package.run.id)}",
+            f"--network={network}",
+            f"--cpus={self.container.cpus:g}",
+            f"--memory={memory}",
+            f"--memory-swap={memory}",
+            f"--pids-limit={self.container.processes_max}",
+            "--read-only",
+            "--tmpfs=/tmp",
+            "--cap-drop=all",
+            "--security-opt=no-new-privileges",
+            f"--user={self._user}",
+        )
 
-    def _starts_in(self, package: Package) -> str:
-        """The directory in the container where the program starts."""
-        return PACKAGE_PATH
+    def _directory(self, package: Package) -> PurePath:
+        return PurePath(PACKAGE_PATH)
+
+    def _working_directory(self, package: Package) -> None:
+        """The client starts anywhere. The command line says where the program starts."""
 
     @property
     def _user(self) -> str:
@@ -281,21 +180,21 @@ class ContainerRunner(CommandRunner):
 
         In Podman's containers, root is the account that has started Podman. Docker's containers have the host's users.
         """
-        if PurePath(self.engine).name == "podman":
+        if PurePath(self.container.engine).name == "podman":
             return "0:0"
         if self.account is not None:
             return f"{self.account.uid}:{self.account.gid}"
         return f"{os.geteuid()}:{os.getegid()}"
 
     def _result_from(self, package: Package, instruction: Instruction, report: dict[str, Any]) -> Ended:
-        result = CommandRunner._result_from(self, package, instruction, report)
+        result = super()._result_from(package, instruction, report)
         if result.exit_status == ENGINE_FAILED and result.state is RunState.FAILED and report["ended_by"] is None:
             return replace(result, reason=self._not_started_reason)
         return result
 
     @property
     def _not_started_reason(self) -> str:
-        if self.limits.network_allow:
+        if self.container.network_allow:
             return "The container could not be started with its network_allow. The output says why."
         return "The container could not be started. The output has the engine's message."
 
@@ -307,15 +206,10 @@ class ContainerRunner(CommandRunner):
 
     def _remove_pause_containers(self, names: Sequence[str]) -> None:
         # Podman removes no container whose network another one uses, so these follow.
-        if self.limits.network_allow:
+        if self.container.network_allow:
             self._remove_containers([pause_container_name(name) for name in names])
 
     def _remove_containers(self, names: Sequence[str]) -> None:
-        account = self._other_account
-        options: dict[str, Any] = {}
-        if account is not None:
-            groups = os.getgrouplist(account.name, account.gid)
-            options = {"user": account.uid, "group": account.gid, "extra_groups": groups}
         inherited = ("PATH", *self.pass_environment)
         environment = {name: os.environ[name] for name in inherited if name in os.environ} | own_home()
         if self.account is not None:
@@ -323,20 +217,20 @@ class ContainerRunner(CommandRunner):
         try:
             # The exit status says nothing: usually there is no such container.
             subprocess.run(
-                removal_arguments(self.engine, names),
+                removal_arguments(self.container.engine, names),
                 env=environment | dict(self.environment),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 timeout=REMOVAL_SECONDS,
                 cwd="/",
-                **options,
+                **(self.account.process_options if self.account is not None else {}),
             )
         except FileNotFoundError:
             # Without an engine, there are no containers. The command's start reports this.
             return
         except subprocess.TimeoutExpired:
-            raise OSError(errno.ETIMEDOUT, f"{self.engine} did not remove a container in time") from None
+            raise OSError(errno.ETIMEDOUT, f"{self.container.engine} did not remove a container in time") from None
 
 
 class ContainerOptions(BaseModel):
@@ -399,15 +293,14 @@ class ContainerOptions(BaseModel):
             )
 
     @property
-    def limits(self) -> ContainerLimits:
-        return ContainerLimits(
-            cpus=self.cpus,
-            memory_mb=self.memory_mb,
-            processes_max=self.processes_max,
-            network=self.network,
-            network_allow=self.network_allow,
-            network_private=self.network_private,
-        )
+    def network_text(self) -> str:
+        """What a container reaches, for people."""
+        return destinations_text(self.network_allow) if self.network_allow else f"network {self.network}"
+
+    @property
+    def client(self) -> Program:
+        """The engine's client."""
+        return Program(self.engine, "engine")
 
     @property
     def parts_of_summary(self) -> tuple[str, ...]:
@@ -416,7 +309,7 @@ class ContainerOptions(BaseModel):
             f"{self.cpus:g} processors",
             f"{self.memory_mb:,} MiB",
             f"{self.processes_max:,} processes",
-            self.limits.network_text,
+            self.network_text,
         )
 
 
@@ -442,34 +335,16 @@ class ContainerSettings(ProcessSettings, ContainerOptions):
     def examine(self, packages: Path) -> str:
         refuse_comma(packages)
         self.refuse_unlimited_network(self._account())
-        program = self._examine_program(packages, engine_program(self.engine))
+        program = self._examine_program(packages, self.client)
         limit = f"for at most {self.time_limit_seconds:,} s"
-        return f"starts containers of {self.image} with {program}, with {self.limits.network_text}, {limit}"
+        return f"starts containers of {self.image} with {program}, with {self.network_text}, {limit}"
 
     def create_runner(self, context: RunnerContext) -> ContainerRunner:
-        return ContainerRunner(
-            argv=self.argv,
-            engine=self.engine,
-            program=engine_program(self.engine),
-            image=self.image,
-            limits=self.limits,
-            time_limit_seconds=self.time_limit_seconds,
-            environment=self.environment,
-            pass_environment=self.pass_environment,
-            output_bytes_max=self.output_bytes_max,
-            account=self._account(),
-            open_files_max=context.open_files_max,
-            reserve_watch=context.reserve_watch,
-        )
+        return ContainerRunner(argv=self.argv, container=self, program=self.client, **self._runner_options(context))
 
     def summary(self) -> str:
         program, *arguments = self.argv
         return self._summary(f"{program} in {self.image}", *count_of_arguments(arguments), *self.parts_of_summary)
-
-
-def engine_program(engine: str) -> Program:
-    """The engine's client."""
-    return Program(engine, "engine")
 
 
 def without_variables_of_the_engine(rule: RunSecretRule) -> RunSecretRule:
