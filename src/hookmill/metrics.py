@@ -11,7 +11,7 @@ import threading
 from bisect import bisect_left
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -32,14 +32,14 @@ class MetricKind(StrEnum):
     HISTOGRAM = "histogram"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class MetricDefinition:
     """A metric. A label never has the name of a user's object as its value, so the number of values is bounded."""
 
     name: str
     kind: MetricKind
     meaning: str
-    labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    labels: Mapping[str, tuple[str, ...]]
     """The labels, and the known values of each. A label without known values has those of the settings."""
     bounds: tuple[float, ...] = ()
     """The upper bounds of a histogram's buckets, in ascending order. A further bucket has no upper bound."""
@@ -54,6 +54,18 @@ class MetricDefinition:
                 return [(value,) for value in values]
             case _:
                 return []
+
+
+def _counter(name: str, meaning: str, **labels: tuple[str, ...]) -> MetricDefinition:
+    return MetricDefinition(name, MetricKind.COUNTER, meaning, labels)
+
+
+def _gauge(name: str, meaning: str, **labels: tuple[str, ...]) -> MetricDefinition:
+    return MetricDefinition(name, MetricKind.GAUGE, meaning, labels)
+
+
+def _histogram(name: str, meaning: str, bounds: tuple[float, ...], **labels: tuple[str, ...]) -> MetricDefinition:
+    return MetricDefinition(name, MetricKind.HISTOGRAM, meaning, labels, bounds)
 
 
 OUTCOMES: Final = (
@@ -115,130 +127,109 @@ _REQUEST_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0
 _RUN_SECONDS: Final = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0, 86_400.0)
 _BATCH_SIZES: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
 
-DELIVERIES: Final = MetricDefinition(
-    name="hookmill_deliveries_total",
-    kind=MetricKind.COUNTER,
-    meaning="Requests to the URLs of webhooks, by outcome.",
-    labels={"outcome": OUTCOMES},
+DELIVERIES: Final = _counter(
+    "hookmill_deliveries_total",
+    "Requests to the URLs of webhooks, by outcome.",
+    outcome=OUTCOMES,
 )
-DELIVERY_SECONDS: Final = MetricDefinition(
-    name="hookmill_delivery_seconds",
-    kind=MetricKind.HISTOGRAM,
-    meaning="Time from the header lines of an accepted or duplicate delivery to its response. It includes the time "
+DELIVERY_SECONDS: Final = _histogram(
+    "hookmill_delivery_seconds",
+    "Time from the header lines of an accepted or duplicate delivery to its response. It includes the time "
     "that the sender needs for the body.",
-    bounds=_REQUEST_SECONDS,
+    _REQUEST_SECONDS,
 )
-DROPPED_ATTEMPTS: Final = MetricDefinition(
-    name="hookmill_dropped_attempts_total",
-    kind=MetricKind.COUNTER,
-    meaning="Attempts without a row in the log: over one of the two rate limits, or to a disabled or deleted webhook.",
-    labels={"kind": ("rate_limited", "failed_authentications", "not_found")},
+DROPPED_ATTEMPTS: Final = _counter(
+    "hookmill_dropped_attempts_total",
+    "Attempts without a row in the log: over one of the two rate limits, or to a disabled or deleted webhook.",
+    kind=("rate_limited", "failed_authentications", "not_found"),
 )
-COMMIT_SECONDS: Final = MetricDefinition(
-    name="hookmill_commit_seconds",
-    kind=MetricKind.HISTOGRAM,
-    meaning="Duration of the transactions that admit deliveries.",
-    bounds=_REQUEST_SECONDS,
+COMMIT_SECONDS: Final = _histogram(
+    "hookmill_commit_seconds",
+    "Duration of the transactions that admit deliveries.",
+    _REQUEST_SECONDS,
 )
-COMMIT_DELIVERIES: Final = MetricDefinition(
-    name="hookmill_commit_deliveries",
-    kind=MetricKind.HISTOGRAM,
-    meaning="Deliveries in one such transaction.",
-    bounds=_BATCH_SIZES,
+COMMIT_DELIVERIES: Final = _histogram(
+    "hookmill_commit_deliveries",
+    "Deliveries in one such transaction.",
+    _BATCH_SIZES,
 )
-FAILED_COMMITS: Final = MetricDefinition(
-    name="hookmill_failed_commits_total",
-    kind=MetricKind.COUNTER,
-    meaning="Transactions of deliveries that failed. The senders got a 503.",
+FAILED_COMMITS: Final = _counter(
+    "hookmill_failed_commits_total",
+    "Transactions of deliveries that failed. The senders got a 503.",
 )
-WRITER_RESTARTS: Final = MetricDefinition(
-    name="hookmill_writer_restarts_total",
-    kind=MetricKind.COUNTER,
-    meaning="Writer processes that ended unexpectedly.",
+WRITER_RESTARTS: Final = _counter(
+    "hookmill_writer_restarts_total",
+    "Writer processes that ended unexpectedly.",
 )
-DELIVERIES_WAITING: Final = MetricDefinition(
-    name="hookmill_deliveries_waiting",
-    kind=MetricKind.GAUGE,
-    meaning="Deliveries that wait for their transaction.",
+DELIVERIES_WAITING: Final = _gauge(
+    "hookmill_deliveries_waiting",
+    "Deliveries that wait for their transaction.",
 )
-SNAPSHOT_WEBHOOKS: Final = MetricDefinition(
-    name="hookmill_snapshot_webhooks",
-    kind=MetricKind.GAUGE,
-    meaning="Webhooks in the memory of an ingress process.",
+SNAPSHOT_WEBHOOKS: Final = _gauge(
+    "hookmill_snapshot_webhooks",
+    "Webhooks in the memory of an ingress process.",
 )
-SNAPSHOT_AGE: Final = MetricDefinition(
-    name="hookmill_snapshot_age_seconds",
-    kind=MetricKind.GAUGE,
-    meaning="Time since an ingress process last read webhooks from the database. It does so at its start, after a "
+SNAPSHOT_AGE: Final = _gauge(
+    "hookmill_snapshot_age_seconds",
+    "Time since an ingress process last read webhooks from the database. It does so at its start, after a "
     "change, and before it answers 404 or 429 without a transaction. A high age is normal: the transaction of each "
     "delivery detects a changed webhook.",
 )
-ATTEMPTS: Final = MetricDefinition(
-    name="hookmill_attempts_total",
-    kind=MetricKind.COUNTER,
-    meaning="Attempts at runs that have ended.",
-    labels={"runner": (), "result": ATTEMPT_RESULTS},
+ATTEMPTS: Final = _counter(
+    "hookmill_attempts_total",
+    "Attempts at runs that have ended.",
+    runner=(),
+    result=ATTEMPT_RESULTS,
 )
-ATTEMPT_SECONDS: Final = MetricDefinition(
-    name="hookmill_attempt_seconds",
-    kind=MetricKind.HISTOGRAM,
-    meaning="Duration of attempts at runs.",
-    labels={"runner": ()},
-    bounds=_RUN_SECONDS,
+ATTEMPT_SECONDS: Final = _histogram(
+    "hookmill_attempt_seconds",
+    "Duration of attempts at runs.",
+    _RUN_SECONDS,
+    runner=(),
 )
-RUN_WAIT_SECONDS: Final = MetricDefinition(
-    name="hookmill_run_wait_seconds",
-    kind=MetricKind.HISTOGRAM,
-    meaning="Time from the creation of a run to the start of its first attempt. It includes the time in which a run "
+RUN_WAIT_SECONDS: Final = _histogram(
+    "hookmill_run_wait_seconds",
+    "Time from the creation of a run to the start of its first attempt. It includes the time in which a run "
     "policy holds the run.",
-    bounds=_RUN_SECONDS,
+    _RUN_SECONDS,
 )
-RUNS_IN_FLIGHT: Final = MetricDefinition(
-    name="hookmill_runs_in_flight",
-    kind=MetricKind.GAUGE,
-    meaning="Runs that a worker performs.",
+RUNS_IN_FLIGHT: Final = _gauge(
+    "hookmill_runs_in_flight",
+    "Runs that a worker performs.",
 )
-RUN_SLOTS: Final = MetricDefinition(
-    name="hookmill_run_slots",
-    kind=MetricKind.GAUGE,
-    meaning="Runs that a worker can perform at the same time.",
+RUN_SLOTS: Final = _gauge(
+    "hookmill_run_slots",
+    "Runs that a worker can perform at the same time.",
 )
-RETENTION_ROWS: Final = MetricDefinition(
-    name="hookmill_retention_removed_deliveries_total",
-    kind=MetricKind.COUNTER,
-    meaning="Deliveries that retention has removed from the log.",
+RETENTION_ROWS: Final = _counter(
+    "hookmill_retention_removed_deliveries_total",
+    "Deliveries that retention has removed from the log.",
 )
-RETENTION_PASS: Final = MetricDefinition(
-    name="hookmill_retention_last_pass_timestamp_seconds",
-    kind=MetricKind.GAUGE,
-    meaning="When the last successful pass of retention began, in seconds since 1970; 0 before the first one.",
+RETENTION_PASS: Final = _gauge(
+    "hookmill_retention_last_pass_timestamp_seconds",
+    "When the last successful pass of retention began, in seconds since 1970; 0 before the first one.",
 )
-FAULTS: Final = MetricDefinition(
-    name="hookmill_faults_total",
-    kind=MetricKind.COUNTER,
-    meaning="Faults of the service, including repeated ones that are not logged.",
-    labels={"component": COMPONENTS},
+FAULTS: Final = _counter(
+    "hookmill_faults_total",
+    "Faults of the service, including repeated ones that are not logged.",
+    component=COMPONENTS,
 )
-SPANS: Final = MetricDefinition(
-    name="hookmill_spans_total",
-    kind=MetricKind.COUNTER,
-    meaning="Spans of traces. `failed`: the collector did not accept them. `dropped`: too many waited.",
-    labels={"result": ("sent", "failed", "dropped")},
+SPANS: Final = _counter(
+    "hookmill_spans_total",
+    "Spans of traces. `failed`: the collector did not accept them. `dropped`: too many waited.",
+    result=("sent", "failed", "dropped"),
 )
-CPU_SECONDS: Final = MetricDefinition(
-    name="hookmill_process_cpu_seconds_total",
-    kind=MetricKind.COUNTER,
-    meaning="Processor time of a process.",
+CPU_SECONDS: Final = _counter(
+    "hookmill_process_cpu_seconds_total",
+    "Processor time of a process.",
 )
-MEMORY_BYTES: Final = MetricDefinition(
-    name="hookmill_process_resident_memory_bytes",
-    kind=MetricKind.GAUGE,
-    meaning="Memory of a process in RAM, including memory that it shares with others.",
+MEMORY_BYTES: Final = _gauge(
+    "hookmill_process_resident_memory_bytes",
+    "Memory of a process in RAM, including memory that it shares with others.",
 )
-PUBLISHED_AGE: Final = MetricDefinition(
-    name="hookmill_process_metrics_age_seconds",
-    kind=MetricKind.GAUGE,
-    meaning="Age of the metrics of a process. Each process updates them every 2 seconds.",
+PUBLISHED_AGE: Final = _gauge(
+    "hookmill_process_metrics_age_seconds",
+    "Age of the metrics of a process. Each process updates them every 2 seconds.",
 )
 
 PROCESS_METRICS: Final = (
@@ -267,56 +258,44 @@ PROCESS_METRICS: Final = (
 )
 """The metrics of processes. They have the label `process` in addition to their own labels."""
 
-DATABASE_UP: Final = MetricDefinition(
-    name="hookmill_database_up",
-    kind=MetricKind.GAUGE,
-    meaning="Whether the database has answered the worker. If it is 0, the other metrics of the installation are "
-    "missing.",
+DATABASE_UP: Final = _gauge(
+    "hookmill_database_up",
+    "Whether the database has answered the worker. If it is 0, the other metrics of the installation are missing.",
 )
-RUNS_READY: Final = MetricDefinition(
-    name="hookmill_runs_ready",
-    kind=MetricKind.GAUGE,
-    meaning="Runs that wait for a free slot, or because of a limit of running runs. At most 10,000 are counted.",
+RUNS_READY: Final = _gauge(
+    "hookmill_runs_ready",
+    "Runs that wait for a free slot, or because of a limit of running runs. At most 10,000 are counted.",
 )
-RUNS_HELD: Final = MetricDefinition(
-    name="hookmill_runs_held",
-    kind=MetricKind.GAUGE,
-    meaning="Runs that a run policy holds, by reason. `new`: no worker has applied the policy yet. At most 10,000 are "
-    "counted.",
-    labels={"reason": ("new", "busy", "debounce", "retry")},
+RUNS_HELD: Final = _gauge(
+    "hookmill_runs_held",
+    "Runs that a run policy holds, by reason. `new`: no worker has applied the policy yet. At most 10,000 are counted.",
+    reason=("new", "busy", "debounce", "retry"),
 )
-RUNS_RUNNING: Final = MetricDefinition(
-    name="hookmill_runs_running",
-    kind=MetricKind.GAUGE,
-    meaning="Runs that a worker has claimed.",
+RUNS_RUNNING: Final = _gauge(
+    "hookmill_runs_running",
+    "Runs that a worker has claimed.",
 )
-OLDEST_READY_RUN_AGE: Final = MetricDefinition(
-    name="hookmill_oldest_ready_run_age_seconds",
-    kind=MetricKind.GAUGE,
-    meaning="Age of the oldest run in `hookmill_runs_ready`; 0 if there is none.",
+OLDEST_READY_RUN_AGE: Final = _gauge(
+    "hookmill_oldest_ready_run_age_seconds",
+    "Age of the oldest run in `hookmill_runs_ready`; 0 if there is none.",
 )
-WORKERS: Final = MetricDefinition(
-    name="hookmill_workers",
-    kind=MetricKind.GAUGE,
-    meaning="Workers that perform runs and have sent a heartbeat in the last 30 seconds.",
+WORKERS: Final = _gauge(
+    "hookmill_workers",
+    "Workers that perform runs and have sent a heartbeat in the last 30 seconds.",
 )
-PENDING_UPLOADS: Final = MetricDefinition(
-    name="hookmill_pending_uploads",
-    kind=MetricKind.GAUGE,
-    meaning="Files of runs that are not in the object store yet. At most 10,000 are counted.",
+PENDING_UPLOADS: Final = _gauge(
+    "hookmill_pending_uploads",
+    "Files of runs that are not in the object store yet. At most 10,000 are counted.",
 )
-OPEN_ALARMS: Final = MetricDefinition(
-    name="hookmill_open_alarms",
-    kind=MetricKind.GAUGE,
-    meaning="Open alarms, also snoozed ones, by kind. At most 10,000 are counted.",
-    labels={"kind": ALARM_KINDS},
+OPEN_ALARMS: Final = _gauge(
+    "hookmill_open_alarms",
+    "Open alarms, also snoozed ones, by kind. At most 10,000 are counted.",
+    kind=ALARM_KINDS,
 )
-DATABASE_BYTES: Final = MetricDefinition(
-    name="hookmill_database_bytes",
-    kind=MetricKind.GAUGE,
-    meaning="Size of the database. With SQLite, `wal` is the write-ahead log; with PostgreSQL, `main` is the whole "
-    "database.",
-    labels={"part": ("main", "wal")},
+DATABASE_BYTES: Final = _gauge(
+    "hookmill_database_bytes",
+    "Size of the database. With SQLite, `wal` is the write-ahead log; with PostgreSQL, `main` is the whole database.",
+    part=("main", "wal"),
 )
 
 INSTALLATION_METRICS: Final = (
@@ -332,32 +311,30 @@ INSTALLATION_METRICS: Final = (
 )
 """The metrics that the worker reads from the database. Every host has the same values."""
 
-DISK_FREE_BYTES: Final = MetricDefinition(
-    name="hookmill_disk_free_bytes",
-    kind=MetricKind.GAUGE,
-    meaning="Free space for the data directory.",
+DISK_FREE_BYTES: Final = _gauge(
+    "hookmill_disk_free_bytes",
+    "Free space for the data directory.",
 )
-DISK_FREE_BYTES_MIN: Final = MetricDefinition(
-    name="hookmill_disk_free_bytes_min",
-    kind=MetricKind.GAUGE,
-    meaning="The setting `free_space_min_mb`, in bytes.",
+DISK_FREE_BYTES_MIN: Final = _gauge(
+    "hookmill_disk_free_bytes_min",
+    "The setting `free_space_min_mb`, in bytes.",
 )
-DISK_FREE_INODES: Final = MetricDefinition(
-    name="hookmill_disk_free_inodes",
-    kind=MetricKind.GAUGE,
-    meaning="Free inodes for the data directory. Missing if its file system has no inode table.",
+DISK_FREE_INODES: Final = _gauge(
+    "hookmill_disk_free_inodes",
+    "Free inodes for the data directory. Missing if its file system has no inode table.",
 )
-DISK_FULL: Final = MetricDefinition(
-    name="hookmill_disk_full",
-    kind=MetricKind.GAUGE,
-    meaning="Whether deliveries get a 503, because the data directory has too little space or too few inodes.",
+DISK_FULL: Final = _gauge(
+    "hookmill_disk_full",
+    "Whether deliveries get a 503, because the data directory has too little space or too few inodes.",
 )
-BUILD_INFO: Final = MetricDefinition(
-    name="hookmill_build_info",
-    kind=MetricKind.GAUGE,
-    meaning="Always 1. The labels have the version of Hookmill, the build with which the service was started, the "
+BUILD_INFO: Final = _gauge(
+    "hookmill_build_info",
+    "Always 1. The labels have the version of Hookmill, the build with which the service was started, the "
     "version of Python, and the kind of database.",
-    labels={"version": (), "build": (), "python": (), "database": ("sqlite", "postgresql")},
+    version=(),
+    build=(),
+    python=(),
+    database=("sqlite", "postgresql"),
 )
 
 HOST_METRICS: Final = (
