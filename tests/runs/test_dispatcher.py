@@ -14,8 +14,9 @@ from hookmill.domain.errors import Conflict
 from hookmill.domain.ids import RunKey, run_id
 from hookmill.domain.run import Ended, Run, RunState
 from hookmill.domain.run_policy import Priority, RunPolicy
-from hookmill.runs.dispatcher import Dispatcher, DispatcherSettings
+from hookmill.runs.dispatcher import Dispatcher
 from hookmill.runs.package import Package
+from hookmill.runs.perform import RunSettings
 from hookmill.runs.runner import Abandoned, Instruction, NextInstruction, Runner
 from hookmill.runs.runners import CommandRunner, PackageRunner
 from hookmill.store.runs import claims, executors
@@ -75,7 +76,7 @@ def running(
     }
     dispatcher = Dispatcher(
         backlog.database,
-        DispatcherSettings(data=backlog.data, runners=runners, **settings),
+        RunSettings(data=backlog.data, runners=runners, **settings),
         microseconds,
         report_failure=lambda component, error: failures.append(f"{component}: {error!r}"),
     )

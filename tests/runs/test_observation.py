@@ -9,9 +9,9 @@ from hookmill.domain.ids import RunKey
 from hookmill.domain.run import Ended, RunState
 from hookmill.domain.trace import Span, Tracing, attempt_span_id, delivery_span_id, run_span_id
 from hookmill.metrics import ATTEMPT_SECONDS, ATTEMPTS, RUN_WAIT_SECONDS, Metrics
-from hookmill.runs.dispatcher import Dispatcher, DispatcherSettings
+from hookmill.runs.dispatcher import Dispatcher
 from hookmill.runs.observation import MISSING_RUNNER, RunObserver
-from hookmill.runs.perform import Performer
+from hookmill.runs.perform import Performer, RunSettings
 from hookmill.runs.runner import Abandoned, HostFault
 from hookmill.runs.runners import PackageRunner
 from hookmill.store.runs import executors
@@ -191,7 +191,7 @@ def test_run_that_ends_because_its_workers_died_has_a_span(sqlite_backlog):
     spans: list[Span] = []
     dispatcher = Dispatcher(
         sqlite_backlog.database,
-        DispatcherSettings(data=sqlite_backlog.data, runners={"package": PackageRunner()}, attempts_max=1),
+        RunSettings(data=sqlite_backlog.data, runners={"package": PackageRunner()}, attempts_max=1),
         microseconds,
         tracing=Tracing(record=spans.append, clock=microseconds),
     )

@@ -4,7 +4,7 @@ import errno
 import sqlite3
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from hookmill.domain.ids import FactoryId, RunKey
 from hookmill.domain.run import Ended, Run, RunState
 from hookmill.runs.health import HostHealth, WaitingForHost
 from hookmill.runs.package import Package
-from hookmill.runs.perform import Performer
+from hookmill.runs.perform import Performer, RunSettings
 from hookmill.runs.runner import Abandoned, HostFault, Instruction, NextInstruction, Runner
 from hookmill.runs.runners import PackageRunner
 from hookmill.store.runs import attempts, claims, executors
@@ -50,18 +50,22 @@ def new_performer(backlog: Backlog, failures: list[Any] | None = None, **runners
     return Performer(
         database=backlog.database,
         executor=OUR_EXECUTOR,
-        packages=backlog.data / "runs",
-        runners={"package": PackageRunner(), **runners},
+        settings=RunSettings(
+            data=backlog.data, runners={"package": PackageRunner(), **runners}, attempts_max=ATTEMPTS_MAX
+        ),
         clock=microseconds,
         abandon_runs=threading.Event(),
         report_failure=lambda component, error: reports.append((component, error)),
-        attempts_max=ATTEMPTS_MAX,
         health=HostHealth(
             backlog.data / "runs",
             report_failure=lambda component, error: reports.append((component, error)),
             report_recovery=ignore,
         ),
     )
+
+
+def with_settings(performer: Performer, **settings: Any) -> Performer:
+    return replace(performer, settings=replace(performer.settings, **settings))
 
 
 def ignore(_component: str, _message: str) -> None: ...

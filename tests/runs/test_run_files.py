@@ -19,7 +19,7 @@ from hookmill.runs import file_writer
 from hookmill.runs.file_writer import RunFileSettings, RunFileWriter
 from hookmill.runs.health import HostHealth
 from hookmill.runs.package import Package, PackagesOnHost
-from hookmill.runs.perform import Performer
+from hookmill.runs.perform import Performer, RunSettings
 from hookmill.runs.runner import NextInstruction
 from hookmill.runs.runners import PackageRunner
 from hookmill.runs.runners.guard import OUTPUT_FILE as OUTPUT_FILE_OF_GUARD
@@ -98,12 +98,10 @@ def new_performer(
     return Performer(
         database=backlog.database,
         executor=OUR_EXECUTOR,
-        packages=packages,
-        runners={"package": PackageRunner(), "command": runner},
+        settings=RunSettings(data=backlog.data, runners={"package": PackageRunner(), "command": runner}),
         clock=microseconds,
         abandon_runs=threading.Event(),
         report_failure=report,
-        attempts_max=3,
         health=HostHealth(packages, report_failure=report, report_recovery=ignore),
         file_writer=RunFileWriter(
             backlog.database,

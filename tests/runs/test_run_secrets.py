@@ -25,7 +25,7 @@ from hookmill.runs.file_writer import RunFileSettings, RunFileWriter
 from hookmill.runs.health import HostHealth
 from hookmill.runs.masked_files import MASKED_FILE_BYTES_MAX, NOT_MASKED_DIRECTORY
 from hookmill.runs.package import Package, PackagesOnHost, write_package
-from hookmill.runs.perform import Performer
+from hookmill.runs.perform import Performer, RunSettings
 from hookmill.runs.run_secrets import RunSecretReader
 from hookmill.runs.runner import Abandoned, NextInstruction
 from hookmill.runs.runners import (
@@ -104,14 +104,15 @@ class Installation:
         return Performer(
             database=self.backlog.database,
             executor=OUR_EXECUTOR,
-            packages=self.packages,
-            runners={"command": runner},
+            settings=RunSettings(
+                data=self.backlog.data,
+                runners={"command": runner},
+                secrets=RunSecretReader(master_keys=KEY, rules=self.rules),
+            ),
             clock=microseconds,
             abandon_runs=threading.Event(),
             report_failure=report,
-            attempts_max=3,
             health=HostHealth(self.packages, report_failure=report, report_recovery=ignore),
-            secrets=RunSecretReader(master_keys=KEY, rules=self.rules),
             file_writer=RunFileWriter(
                 self.backlog.database,
                 RunFileSettings(),

@@ -12,7 +12,8 @@ from hookmill.domain.ids import run_id
 from hookmill.domain.moment import iso
 from hookmill.domain.run import Run, RunState
 from hookmill.runs import dispatcher as dispatcher_module
-from hookmill.runs.dispatcher import Dispatcher, DispatcherSettings
+from hookmill.runs.dispatcher import Dispatcher
+from hookmill.runs.perform import RunSettings
 from hookmill.runs.runners import CommandRunner, PackageRunner
 from tests.runs.backlog import Backlog, Worker
 from tests.runs.schedules import DAY, HOUR, MINUTE, all_runs, move_schedules_back, scheduled_automation
@@ -37,7 +38,7 @@ def running(backlog: Backlog, clock: Callable[[], int], *, command: str = "true"
     failures: list[str] = []
     dispatcher = Dispatcher(
         backlog.database,
-        DispatcherSettings(
+        RunSettings(
             data=backlog.data,
             runners={"package": PackageRunner(), "command": CommandRunner(argv=("sh", "-c", command))},
         ),

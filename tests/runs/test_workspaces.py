@@ -41,7 +41,7 @@ from hookmill.store.keys.sealing import MasterKey
 from tests.faults.small_disk import SmallDisk, ext4_disk
 from tests.runs.backlog import Backlog
 from tests.runs.samples import always_continue, sample_run
-from tests.runs.test_perform import claim, new_performer
+from tests.runs.test_perform import claim, new_performer, with_settings
 from tests.runs.worker import microseconds
 from tests.support.git_server import SourceRepository, git, serve_over_http, tree_entry
 from tests.support.service import operator, serving
@@ -90,7 +90,7 @@ class Scene:
 
     def performer(self, runner: Runner | None = None, **settings: Any) -> Performer:
         repository = RepositorySettings(**{"url": str(self.source.directory), **settings})
-        return replace(
+        return with_settings(
             new_performer(self.backlog, self.failures, recorder=runner or self.recorder),
             workspaces=Workspaces(
                 repositories={"app": repository},
@@ -225,7 +225,7 @@ def test_only_a_ref_that_may_exist_later_is_tried_again(scene: Scene, payload: A
     scene.source.commit()
     key = scene.claimed_run({"repository": "app", "ref": SHA}, payload)
 
-    replace(scene.performer(), retry_rules={"recorder": Retry(attempts=2, backoff_seconds=1)}).perform(key, 1)
+    with_settings(scene.performer(), retry_rules={"recorder": Retry(attempts=2, backoff_seconds=1)}).perform(key, 1)
 
     assert scene.backlog.run(key).state is state
 
@@ -346,7 +346,7 @@ def test_run_is_not_failed_by_a_disk_that_is_nearly_full(scene: Scene, rooms: in
     calls = iter(range(1_000))
 
     scene.room = lambda: UNMEASURABLE if next(calls) < rooms else DiskUse(0, 0)
-    performer = replace(scene.performer(), attempts_max=attempts_max)
+    performer = with_settings(scene.performer(), attempts_max=attempts_max)
     result = performer.perform(key, 1)
 
     run = scene.backlog.run(key)
@@ -375,8 +375,8 @@ def test_runner_that_starts_nothing_here_gets_no_checkout(scene: Scene, has_repo
     key = scene.claimed_run({"repository": "app", "ref": "main"}, runner="package")
     performer = scene.performer()
     if not has_repositories:
-        assert performer.workspaces is not None
-        performer = replace(performer, workspaces=replace(performer.workspaces, repositories={}))
+        assert performer.settings.workspaces is not None
+        performer = with_settings(performer, workspaces=replace(performer.settings.workspaces, repositories={}))
 
     performer.perform(key, 1)
 

@@ -13,8 +13,9 @@ from typing import Any
 from sqlalchemy import Engine, event
 
 from hookmill.domain.run import Ended, Run
-from hookmill.runs.dispatcher import Dispatcher, DispatcherSettings
+from hookmill.runs.dispatcher import Dispatcher
 from hookmill.runs.package import Package
+from hookmill.runs.perform import RunSettings
 from hookmill.runs.runner import Abandoned, HostFault, NextInstruction, Runner
 from hookmill.runs.runners import CommandRunner, HttpSettings, PackageRunner, RunnerContext
 from hookmill.store import timeouts
@@ -57,7 +58,7 @@ def run_worker(options: dict[str, Any], control: Connection) -> None:
         os.environ["PLATFORM_SECRET"] = SECRET
         http = HttpSettings(url=url, allow_http=True, secret_from="PLATFORM_SECRET")
         runners["http"] = http.create_runner(RunnerContext(database=database, public_url="https://hooks.test"))
-    settings = DispatcherSettings(data=Path(options["data"]), runners=runners, **options["settings"])
+    settings = RunSettings(data=Path(options["data"]), runners=runners, **options["settings"])
     dispatcher = Dispatcher(
         database,
         settings,

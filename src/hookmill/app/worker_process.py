@@ -32,8 +32,9 @@ from hookmill.domain.trace import Tracing
 from hookmill.maintenance import Maintenance, PackageBound, disk_space
 from hookmill.metrics import RUN_SLOTS, RUNS_IN_FLIGHT, Metrics
 from hookmill.notices.sender import NoticeSender
-from hookmill.runs.dispatcher import Dispatcher, DispatcherSettings
+from hookmill.runs.dispatcher import Dispatcher
 from hookmill.runs.file_writer import RunFileSettings
+from hookmill.runs.perform import RunSettings
 from hookmill.runs.reserve import ReserveWatch
 from hookmill.runs.run_secrets import RunSecretReader
 from hookmill.runs.runner import Runner, UncreatedRunner
@@ -311,7 +312,7 @@ def _build_dispatcher(
         )
     return Dispatcher(
         store.database,
-        DispatcherSettings(
+        RunSettings(
             data=settings.data_dir,
             runners={name: _create_runner(name, runner, context) for name, runner in runners.items()},
             reserve_watch=reserve_watch,

@@ -21,27 +21,20 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final
 
 from hookmill.domain.errors import Conflict, HookmillError, ReportFailure, StoreUnavailable
 from hookmill.domain.ids import FactoryId, RunKey, run_id, time_ordered_key
-from hookmill.domain.results import DestinationRules
-from hookmill.domain.run_policy import Retry
 from hookmill.domain.trace import Tracing
 from hookmill.metrics import Metrics
 from hookmill.runs.executor import Executor
-from hookmill.runs.file_writer import RunFileSettings, RunFileWriter
+from hookmill.runs.file_writer import RunFileWriter
 from hookmill.runs.health import HostHealth
 from hookmill.runs.heartbeats import Heartbeats
 from hookmill.runs.observation import RunObserver
-from hookmill.runs.perform import Performer
-from hookmill.runs.reserve import ReserveWatch
-from hookmill.runs.run_secrets import RunSecretReader
-from hookmill.runs.runner import Runner
+from hookmill.runs.perform import Performer, RunSettings
 from hookmill.runs.runners.guard import kill_processes_of_runs
-from hookmill.runs.workspaces.preparation import Workspaces
 from hookmill.store import firing, results, schedules
 from hookmill.store.database import Database, Transaction
 from hookmill.store.notifications import listening
@@ -84,35 +77,6 @@ STOPPING_SECONDS: Final = 5.0
 waits for each thread, and then for the runs of a claim that ended late."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DispatcherSettings:
-    """The operator's settings for runs."""
-
-    data: Path
-    """The data directory. Packages are in `runs/`."""
-    runners: Mapping[str, Runner]
-    reserve_watch: ReserveWatch | None = None
-    """Says whether this host has its reserve; None: nothing does. Its owner starts and closes it."""
-    slots: int = 4
-    """The maximum number of runs that one process performs at the same time."""
-    attempts_max: int = 3
-    """A run whose worker died, or whose host had a fault, in this many attempts ends as interrupted."""
-    retry_rules: Mapping[str, Retry] = field(default_factory=dict)
-    """The retry rule of each runner, by its name, for automations that have no retry rule."""
-    dead_after_seconds: float = 5.0
-    """On PostgreSQL: a process that sent no heartbeat for this time counts as dead, and its runs are requeued."""
-    secrets: RunSecretReader | None = None
-    """Reads the secrets of runs; None: runs with secrets fail."""
-    destinations: Mapping[str, DestinationRules] = field(default_factory=dict)
-    """The destinations of results, by name."""
-    wake_results: Callable[[], None] = lambda: None
-    """Called when messages about a run may wait to be sent."""
-    run_files: RunFileSettings | None = None
-    """Where files of runs are stored for all hosts; None: they stay on the worker's host."""
-    workspaces: Workspaces | None = None
-    """Makes the workspaces of runs; None: runs with a workspace fail."""
-
-
 class WorkerLost(HookmillError):
     """A process that performed runs is dead."""
 
@@ -123,7 +87,7 @@ class Dispatcher:
     def __init__(
         self,
         database: Database,
-        settings: DispatcherSettings,
+        settings: RunSettings,
         clock: Callable[[], int],
         *,
         metrics: Metrics | None = None,
@@ -154,8 +118,7 @@ class Dispatcher:
         """When the last notification arrived, on the monotonic clock. Only on PostgreSQL."""
         if settings.workspaces is not None:
             settings.workspaces.places.wake = self.wake
-        packages = settings.data.absolute() / "runs"
-        self._health = HostHealth(packages, report_failure=report_failure, report_recovery=report_recovery)
+        self._health = HostHealth(settings.packages, report_failure=report_failure, report_recovery=report_recovery)
         self._observer = RunObserver(settings.runners, metrics=metrics, tracing=tracing)
         file_writer = None
         if settings.run_files is not None:
@@ -164,28 +127,21 @@ class Dispatcher:
                 settings.run_files,
                 executor=self.executor,
                 host=host,
-                packages=packages,
+                packages=settings.packages,
                 should_stop=self._abandon_runs.is_set,
                 report_failure=report_failure,
             )
         self._performer = Performer(
             database=database,
             executor=self.executor,
-            packages=packages,
-            runners=settings.runners,
+            settings=settings,
             clock=clock,
             abandon_runs=self._abandon_runs,
             report_failure=report_failure,
-            attempts_max=settings.attempts_max,
-            retry_rules=settings.retry_rules,
             health=self._health,
             run_with_policy_key_ended=self.wake,
             file_writer=file_writer,
             observer=self._observer,
-            secrets=settings.secrets,
-            workspaces=settings.workspaces,
-            destinations=settings.destinations,
-            wake_results=settings.wake_results,
         )
         self._executor = Executor(self._performer.perform, report_failure=report_failure, slot_freed=self._refill)
 

@@ -68,7 +68,7 @@ class RunFileWriter:
     def live_output(self, run: Run) -> "LiveOutput":
         return LiveOutput(self, run)
 
-    def store_files(self, run: Run, payload: bytes | None, wait_for_database: Callable[[], None]) -> None:
+    def store_files(self, run: Run, payload: bytes | None, wait_for_database: Callable[[], object]) -> None:
         """Store the files of an attempt whose command has ended. `wait_for_database` waits until it is available.
 
         Raises only what `wait_for_database` raises. Other errors are reported.

@@ -5,7 +5,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, TypeVar, assert_never
@@ -19,11 +19,12 @@ from hookmill.domain.run import PACKAGE_RUNNER, Ended, Run, RunState
 from hookmill.domain.run_policy import Retry
 from hookmill.domain.secret import SecretValue
 from hookmill.domain.workspace import CheckoutCommits
-from hookmill.runs.file_writer import LiveOutput, RunFileWriter
+from hookmill.runs.file_writer import LiveOutput, RunFileSettings, RunFileWriter
 from hookmill.runs.health import DISK_ADVICE, HostHealth
 from hookmill.runs.masked_files import mask_files
 from hookmill.runs.observation import RunObserver
 from hookmill.runs.package import Package, is_masked, open_package, remove_workspace, write_package
+from hookmill.runs.reserve import ReserveWatch
 from hookmill.runs.run_secrets import RunSecretReader, UnusableSecret, masked_result, masker_of
 from hookmill.runs.runner import Abandoned, HostFault, Instruction, NextInstruction, Runner, reason_of
 from hookmill.runs.workspaces.checkouts import (
@@ -34,7 +35,7 @@ from hookmill.runs.workspaces.checkouts import (
 )
 from hookmill.runs.workspaces.preparation import RepositoryBusy, Workspaces
 from hookmill.store import results
-from hookmill.store.database import Database
+from hookmill.store.database import Database, Transaction
 from hookmill.store.pauses import pause_failing
 from hookmill.store.runs import attempts, platform_attempts
 from hookmill.store.runs.attempts import AttemptStatus, RunToPerform
@@ -51,36 +52,56 @@ WORKSPACE_RETRY: Final = Retry(attempts=3, backoff_seconds=30)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings:
+    """The operator's settings for runs."""
+
+    data: Path
+    """The data directory."""
+    runners: Mapping[str, Runner]
+    reserve_watch: ReserveWatch | None = None
+    """Says whether this host has its reserve; None: nothing does. Its owner starts and closes it."""
+    slots: int = 4
+    """The maximum number of runs that one process performs at the same time."""
+    attempts_max: int = 3
+    """A run whose worker died, or whose host had a fault, in this many attempts ends as interrupted."""
+    retry_rules: Mapping[str, Retry] = field(default_factory=dict)
+    """The retry rule of each runner, by its name, for automations that have no retry rule."""
+    dead_after_seconds: float = 5.0
+    """On PostgreSQL: a process that sent no heartbeat for this time counts as dead, and its runs are requeued."""
+    secrets: RunSecretReader | None = None
+    """Reads the secrets of runs; None: runs with secrets fail."""
+    destinations: Mapping[str, DestinationRules] = field(default_factory=dict)
+    """The destinations of results, by name."""
+    wake_results: Callable[[], None] = lambda: None
+    """Called when messages about a run may wait to be sent."""
+    run_files: RunFileSettings | None = None
+    """Where files of runs are stored for all hosts; None: they stay on the worker's host."""
+    workspaces: Workspaces | None = None
+    """Makes the workspaces of runs; None: runs with a workspace fail."""
+
+    @property
+    def packages(self) -> Path:
+        return self.data.absolute() / "runs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Performer:
     """Performs runs that `executor` has claimed. Safe for use by several threads."""
 
     database: Database
     executor: ExecutorId
-    packages: Path
-    runners: Mapping[str, Runner]
+    settings: RunSettings
     clock: Callable[[], int]
     """Microseconds since 1970."""
     abandon_runs: threading.Event
     """Set when the service stops, and runs in progress have no time left. Their attempts are then abandoned."""
     report_failure: ReportFailure
-    attempts_max: int
-    """A run whose worker died, or whose host had a fault, in this many attempts ends as interrupted."""
     health: HostHealth
     run_with_policy_key_ended: Callable[[], None] = lambda: None
     """Called after the end of a run with a policy key: a run that waits for it may start."""
-    retry_rules: Mapping[str, Retry] = field(default_factory=dict)
-    """The retry rule of each runner, by its name, for automations that have no retry rule."""
     file_writer: RunFileWriter | None = None
     """Stores files of runs for all hosts; None if the files stay on this host."""
     observer: RunObserver = field(default_factory=RunObserver)
-    secrets: RunSecretReader | None = None
-    """Reads the secrets of runs; None: runs with secrets fail."""
-    workspaces: Workspaces | None = None
-    """Makes the workspaces of runs; None: runs with a workspace fail."""
-    destinations: Mapping[str, DestinationRules] = field(default_factory=dict)
-    """The destinations of results, by name."""
-    wake_results: Callable[[], None] = lambda: None
-    """Called when messages about a run may wait to be sent."""
 
     def perform(self, key: RunKey, attempt: int) -> Ended | Abandoned | None:
         """Perform an attempt that a claim began, and record its result in the run's row.
@@ -118,7 +139,7 @@ class Performer:
         except HostFault as fault:
             # The fault is reported before the run is requeued, so that this process does not claim the run immediately.
             self.health.report_fault(fault)
-            if fault.counts_as_attempt and run.counted_attempts >= self.attempts_max:
+            if fault.counts_as_attempt and run.counted_attempts >= self.settings.attempts_max:
                 # A run whose command kills its guard must not be repeated without limit.
                 result = Ended(state=RunState.INTERRUPTED, reason=f"{fault} It was attempt {run.attempt}, the last.")
                 return self._end(run, self._unless_cancelled(run, self._report_or(run, result)), has_failures_in_row)
@@ -144,46 +165,37 @@ class Performer:
         """The result, or that of a cancelled run if a cancellation was requested and the run has no result yet."""
         if result.state not in (RunState.FAILED, RunState.INTERRUPTED):
             return result
-        if self._retry_while_unavailable(lambda: self._status(run)) is not AttemptStatus.CANCEL_REQUESTED:
+        if self._stored_status(run) is not AttemptStatus.CANCEL_REQUESTED:
             return result
         return Ended(state=RunState.CANCELLED, reason=f"It was cancelled. {result.reason or ''}".strip())
 
     def _report_or(self, run: Run, result: Ended) -> Ended:
         """The result, unless the report of an agent platform was accepted before. A later one is not accepted."""
-
-        def close() -> PlatformReport | None:
-            with self.database.write() as tx:
-                return platform_attempts.close(tx, run.id, run.attempt)
-
-        report = self._retry_while_unavailable(close)
+        report = self._in_transaction(self.database.write, lambda tx: platform_attempts.close(tx, run.id, run.attempt))
         return report.ended if report is not None else result
 
     def _run_to_perform(self, key: RunKey, attempt: int) -> RunToPerform | None:
         """The run and its payload, if stored; None if the attempt is outdated."""
-
-        def read() -> RunToPerform | None:
-            with self.database.read_statement() as tx:
-                return attempts.run_to_perform(tx, key, executor=self.executor, attempt=attempt)
-
-        return self._retry_while_unavailable(read)
+        return self._in_transaction(
+            self.database.read_statement,
+            lambda tx: attempts.run_to_perform(tx, key, executor=self.executor, attempt=attempt),
+        )
 
     def _begin_results(self, run: Run, payload: bytes | None) -> bool:
         """Add the messages about the run to the outbox. Returns False if the attempt is outdated."""
-        planned = plan_results(run.options.results, payload, run.automation_name, self.destinations)
-
-        def begin() -> bool:
-            with self.database.write() as tx:
-                return results.begin(tx, run, planned, executor=self.executor, now=self.clock())
-
-        is_current = self._retry_while_unavailable(begin)
-        self.wake_results()
+        planned = plan_results(run.options.results, payload, run.automation_name, self.settings.destinations)
+        is_current = self._in_transaction(
+            self.database.write,
+            lambda tx: results.begin(tx, run, planned, executor=self.executor, now=self.clock()),
+        )
+        self.settings.wake_results()
         return is_current
 
     def _call_runner(self, run: Run, payload: bytes | None) -> Ended | Abandoned:
         if run.attempt > 1 and (report := self._accepted_report(run)) is not None:
             # The worker of an earlier attempt died before it read the report.
             return report.ended
-        runner = self.runners.get(run.runner)
+        runner = self.settings.runners.get(run.runner)
         if runner is None:
             return _failed(
                 f"The service started without a runner {run.runner!r}. If hookmill.toml has it now, restart the "
@@ -201,7 +213,7 @@ class Performer:
         try:
             self._end_earlier_attempts(runner, run)
             package = write_package(
-                self.packages,
+                self.settings.packages,
                 run,
                 payload,
                 traceparent=self.observer.traceparent(run),
@@ -210,14 +222,14 @@ class Performer:
             if secrets:
                 package = replace(package, secrets=secrets)
                 # After the command, the files of the package are masked.
-                package_descriptor = open_package(self.packages, run.id)
+                package_descriptor = open_package(self.settings.packages, run.id)
         except WorkspaceStopped as stopped:
             if stopped.instruction is Instruction.ABANDON:
                 return Abandoned()
             return Ended(state=RunState.CANCELLED, reason="It was cancelled while its workspace was made.")
         except (OSError, MemoryError) as error:
             raise HostFault(
-                f"A run's package could not be written to {self.packages}: {reason_of(error)}. {DISK_ADVICE}"
+                f"A run's package could not be written to {self.settings.packages}: {reason_of(error)}. {DISK_ADVICE}"
             ) from error
         try:
             result = self._run_package(runner, package)
@@ -229,12 +241,12 @@ class Performer:
         finally:
             if package_descriptor is not None:
                 os.close(package_descriptor)
-        if package_descriptor is None or is_masked(self.packages, run.id):
+        if package_descriptor is None or is_masked(self.settings.packages, run.id):
             self._store_files(run, payload)
         if package.workspace is not None:
             # What can't be removed now is removed by retention.
             with suppress(OSError):
-                remove_workspace(self.packages, run.id)
+                remove_workspace(self.settings.packages, run.id)
         return masked_result(result, masker)
 
     def _end_earlier_attempts(self, runner: Runner, run: Run) -> None:
@@ -249,11 +261,9 @@ class Performer:
             ) from error
 
     def _accepted_report(self, run: Run) -> PlatformReport | None:
-        def read() -> PlatformReport | None:
-            with self.database.read_statement() as tx:
-                return platform_attempts.accepted_report(tx, run.id)
-
-        return self._retry_while_unavailable(read)
+        return self._in_transaction(
+            self.database.read_statement, lambda tx: platform_attempts.accepted_report(tx, run.id)
+        )
 
     def _run_package(self, runner: Runner, package: Package) -> Ended | Abandoned:
         run = package.run
@@ -276,15 +286,10 @@ class Performer:
         """The values of the run's secrets, by variable. Raises `UnusableSecret`."""
         if not run.options.secrets:
             return {}
-        reader = self.secrets
+        reader = self.settings.secrets
         if reader is None:
             raise UnusableSecret("This worker has no master key, so it can't perform runs with secrets.")
-
-        def read() -> Mapping[str, SecretValue]:
-            with self.database.read() as tx:
-                return reader.values_for(tx, run)
-
-        return self._retry_while_unavailable(read)
+        return self._in_transaction(self.database.read, lambda tx: reader.values_for(tx, run))
 
     def _mask_files(self, package_descriptor: int, masker: Masker) -> None:
         try:
@@ -297,31 +302,30 @@ class Performer:
         """What makes the run's workspace; None if the run gets none. Raises `WorkspaceRefused`."""
         if run.options.workspace is None:
             return None
-        if self.workspaces is None:
+        if self.settings.workspaces is None:
             raise WorkspaceRefused("This worker can't give runs a workspace.")
         next_instruction = throttled(lambda: self._instruction(run, None))
-        return self.workspaces.check_out(run, payload, next_instruction)
+        return self.settings.workspaces.check_out(run, payload, next_instruction)
 
     def _store_files(self, run: Run, payload: bytes | None) -> None:
         # The runner `package` executes nothing, so its files can be derived.
         if self.file_writer is None or run.runner == PACKAGE_RUNNER:
             return
-
-        def wait_for_database() -> None:
-            self._retry_while_unavailable(lambda: self._status(run))
-
         with suppress(StoreUnavailable):
-            self.file_writer.store_files(run, payload, wait_for_database)
+            self.file_writer.store_files(run, payload, wait_for_database=lambda: self._stored_status(run))
 
-    def _status(self, run: Run) -> AttemptStatus:
-        with self.database.read_statement() as tx:
-            return attempts.status(tx, run.id, executor=self.executor, attempt=run.attempt)
+    def _status(self, tx: Transaction, run: Run) -> AttemptStatus:
+        return attempts.status(tx, run.id, executor=self.executor, attempt=run.attempt)
+
+    def _stored_status(self, run: Run) -> AttemptStatus:
+        return self._in_transaction(self.database.read_statement, lambda tx: self._status(tx, run))
 
     def _instruction(self, run: Run, live_output: LiveOutput | None) -> Instruction:
         if self.abandon_runs.is_set():
             return Instruction.ABANDON
         try:
-            status = self._status(run)
+            with self.database.read_statement() as tx:
+                status = self._status(tx, run)
         except StoreUnavailable:
             return Instruction.CONTINUE
         except Exception as error:
@@ -353,22 +357,21 @@ class Performer:
         is_one_statement = attempts.finishes_in_one_statement(run, result, counts_failures=counts_failures)
         write = self.database.write_statement if is_one_statement else self.database.write
 
-        def finish() -> bool:
-            with write() as tx:
-                return attempts.finish(
-                    tx,
-                    run.id,
-                    result,
-                    executor=self.executor,
-                    attempt=run.attempt,
-                    now=self.clock(),
-                    policy_key=run.policy_key,
-                    counts_failures=counts_failures,
-                    package_webhook_name=self._webhook_name_to_store(run),
-                )
+        def finish(tx: Transaction) -> bool:
+            return attempts.finish(
+                tx,
+                run.id,
+                result,
+                executor=self.executor,
+                attempt=run.attempt,
+                now=self.clock(),
+                policy_key=run.policy_key,
+                counts_failures=counts_failures,
+                package_webhook_name=self._webhook_name_to_store(run),
+            )
 
         try:
-            is_recorded = self._retry_while_unavailable(finish)
+            is_recorded = self._in_transaction(write, finish)
         except StoreUnavailable:
             return False
         if run.policy.pause_after_failures is not None and result.state is RunState.FAILED:
@@ -378,7 +381,7 @@ class Performer:
                 self.run_with_policy_key_ended()
             if run.options.results:
                 # The recorded end has made the messages about it due.
-                self.wake_results()
+                self.settings.wake_results()
             self.observer.run_ended(run, result.state)
         return is_recorded
 
@@ -398,29 +401,28 @@ class Performer:
         There is no next attempt if the retry rule, or a requested cancellation, allows none, or if this attempt is
         outdated. If the service stops before the database is available, this returns True, and the run is requeued.
         """
-        rule = run.policy.retry or self.retry_rules.get(run.runner)
+        rule = run.policy.retry or self.settings.retry_rules.get(run.runner)
         if default is not None:
             rule = replace(rule or default, exit_codes=default.exit_codes)
         delay_seconds = rule.delay_after(run.failures + 1, result.exit_status) if rule is not None else None
         if rule is None or delay_seconds is None:
             return False
 
-        def retry() -> bool:
+        def retry(tx: Transaction) -> bool:
             now = self.clock()
-            with self.database.write() as tx:
-                return attempts.retry(
-                    tx,
-                    run,
-                    result,
-                    executor=self.executor,
-                    now=now,
-                    due_at=now + delay_seconds * 1_000_000,
-                    rule_attempts=rule.attempts,
-                    package_webhook_name=self._webhook_name_to_store(run),
-                )
+            return attempts.retry(
+                tx,
+                run,
+                result,
+                executor=self.executor,
+                now=now,
+                due_at=now + delay_seconds * 1_000_000,
+                rule_attempts=rule.attempts,
+                package_webhook_name=self._webhook_name_to_store(run),
+            )
 
         with suppress(StoreUnavailable):
-            return self._retry_while_unavailable(retry)
+            return self._in_transaction(self.database.write, retry)
         return True
 
     def _webhook_name_to_store(self, run: Run) -> str | None:
@@ -428,27 +430,32 @@ class Performer:
         return run.webhook_name if self.file_writer is not None else None
 
     def _requeue(self, run: Run, *, counts_as_attempt: bool) -> None:
-        def release() -> RunState | None:
-            with self.database.write() as tx:
-                return attempts.release(
-                    tx,
-                    run.id,
-                    executor=self.executor,
-                    attempt=run.attempt,
-                    counts_as_attempt=counts_as_attempt,
-                    now=self.clock(),
-                )
+        def release(tx: Transaction) -> RunState | None:
+            return attempts.release(
+                tx,
+                run.id,
+                executor=self.executor,
+                attempt=run.attempt,
+                counts_as_attempt=counts_as_attempt,
+                now=self.clock(),
+            )
 
         with suppress(StoreUnavailable):
-            state = self._retry_while_unavailable(release)
+            state = self._in_transaction(self.database.write, release)
             if state is not None and state.is_final:
                 self.observer.run_ended(run, state)
 
-    def _retry_while_unavailable(self, operation: Callable[[], T]) -> T:
-        """Repeat `operation` until the database is available. Raises `StoreUnavailable` if the service stops first."""
+    def _in_transaction(
+        self, begin: Callable[[], AbstractContextManager[Transaction]], operation: Callable[[Transaction], T]
+    ) -> T:
+        """Call `operation` in a transaction, again until the database is available.
+
+        Raises `StoreUnavailable` if the service stops first.
+        """
         while True:
             try:
-                return operation()
+                with begin() as tx:
+                    return operation(tx)
             except StoreUnavailable:
                 if self.abandon_runs.wait(RETRY_SECONDS):
                     raise
