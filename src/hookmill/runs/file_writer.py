@@ -3,7 +3,6 @@
 A fault while files are stored never fails a run. The files are then on this host only.
 """
 
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -11,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from hookmill.domain.errors import StoreUnavailable
+from hookmill.domain.errors import ReportFailure, StoreUnavailable
 from hookmill.domain.run import Run
 from hookmill.domain.run_files import OUTPUT_END_BYTES, OUTPUT_FILE, RunFileLimits, prepared_files
-from hookmill.runs.package import list_files, open_file, raise_host_fault, read_tail
+from hookmill.runs.package import list_files, open_file, raise_host_fault, read_file, read_tail
 from hookmill.store.database import Database
 from hookmill.store.runs.executors import ExecutorId
 from hookmill.store.runs.files import ClaimedAttempt, FilesInDatabase, FileToStore, RunFileStorage
@@ -51,7 +50,7 @@ class RunFileWriter:
         host: str,
         packages: Path,
         should_stop: Callable[[], bool],
-        report_failure: Callable[[str, BaseException], None],
+        report_failure: ReportFailure,
     ) -> None:
         """`should_stop`: whether the service stops, so that no time is left for large contents."""
         self._database = database
@@ -149,11 +148,9 @@ class RunFileWriter:
 
         Raises `StoreUnavailable`, and other errors of the storage.
         """
-        if (self._size_of(run, OUTPUT_FILE) or 0) <= stored_size or not self._may_store_output_now():
+        content, size = self._output_end(run) or (b"", 0)
+        if size <= stored_size or not self._may_store_output_now():
             return stored_size
-        if (output_end := self._output_end(run)) is None:
-            return stored_size
-        content, size = output_end
         with self._database.write() as tx:
             self._settings.storage.store_output(tx, self._attempt_of(run), content, size)
         return size
@@ -183,28 +180,8 @@ class RunFileWriter:
         return end, max(size, len(end))
 
     def _read(self, run: Run, name: str, size: int) -> bytes | None:
-        """The content of a file of at most `size` bytes. None if it has become larger, or is no file that can be read.
-
-        Raises `OSError` for a fault of the host: what this host can't read now must not be recorded as removed.
-        """
-        try:
-            with os.fdopen(open_file(self._packages, run.id, name), "rb") as file:
-                content = file.read(size + 1)
-        except OSError as error:
-            raise_host_fault(error)
-            return None
-        return content if len(content) <= size else None
-
-    def _size_of(self, run: Run, name: str) -> int | None:
-        try:
-            descriptor = open_file(self._packages, run.id, name)
-        except OSError as error:
-            raise_host_fault(error)
-            return None
-        try:
-            return os.fstat(descriptor).st_size
-        finally:
-            os.close(descriptor)
+        # What this host can't read now must not be recorded as removed, so a fault of the host is raised.
+        return read_file(self._packages, run.id, name, size)
 
 
 class LiveOutput:

@@ -6,12 +6,11 @@ a subdirectory of their directory. Nothing in it is shown or stored.
 
 import os
 import secrets
-import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from hookmill.domain.run_files import OUTPUT_FILE
-from hookmill.runs.package import MASKED_MARKER, raise_host_fault
+from hookmill.runs.package import MASKED_MARKER, open_directory, open_file_in, raise_host_fault
 
 if TYPE_CHECKING:
     from hookmill.domain.masking import Masker
@@ -54,10 +53,9 @@ def _mask_file(package: int, name: str, masker: "Masker", bytes_max: int) -> int
     if masker.mask(file_name) != file_name:
         return None
     try:
-        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=package)
-        with os.fdopen(descriptor, "rb") as file:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode) or status.st_size > bytes_max:
+        with open_file_in(package, name) as file:
+            status = os.fstat(file.fileno())
+            if status.st_size > bytes_max:
                 return None
             content = file.read(bytes_max)
         masked = masker.mask(content)
@@ -89,8 +87,5 @@ def _set_aside(package: int, name: str) -> None:
     with suppress(FileExistsError):
         os.mkdir(NOT_MASKED_DIRECTORY, 0o700, dir_fd=package)
     # The command may have created a link with this name, so the directory is opened without following links.
-    directory = os.open(NOT_MASKED_DIRECTORY, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=package)
-    try:
+    with open_directory(NOT_MASKED_DIRECTORY, package) as directory:
         os.rename(name, name, src_dir_fd=package, dst_dir_fd=directory)
-    finally:
-        os.close(directory)

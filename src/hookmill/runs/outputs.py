@@ -19,12 +19,11 @@ from typing import Final
 from hookmill.domain.masking import Masker
 from hookmill.domain.run_outputs import OUTPUT_BYTES_MAX, OUTPUTS_DIRECTORY, READ_FILES, OutputText, output_text
 from hookmill.runs.masked_files import mask_directory
-from hookmill.runs.package import LISTED_ENTRIES_MAX, raise_host_fault
+from hookmill.runs.package import LISTED_ENTRIES_MAX, open_directory, open_file_in, raise_host_fault
 
 _SECRET_BYTES_MAX: Final = 8_192
 """How many bytes are read beyond the longest text, so that a secret is masked as a whole before the text is cut."""
 _JSON_STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
-_DIRECTORY_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
 def create_outputs_directory(package: Path) -> None:
@@ -39,22 +38,15 @@ def collect_outputs(package: Path, secrets: Sequence[bytes] = ()) -> dict[str, O
     has left unusable is left out. Raises `OSError` for a fault of the host.
     """
     texts: dict[str, OutputText] = {}
-    with _only_host_faults():
-        target = os.open(package, _DIRECTORY_FLAGS)
-        try:
-            source = os.open(OUTPUTS_DIRECTORY, _DIRECTORY_FLAGS, dir_fd=target)
-            try:
-                masker = Masker(secrets)
-                texts = _texts_in(source, masker)
-                if masker.is_needed:
-                    mask_directory(source, masker)
-                _move_files(source, target)
-            finally:
-                os.close(source)
-            # This fails if something stays, such as a link, or the subdirectory of files that could not be masked.
-            os.rmdir(OUTPUTS_DIRECTORY, dir_fd=target)
-        finally:
-            os.close(target)
+    with _only_host_faults(), open_directory(package) as target:
+        with open_directory(OUTPUTS_DIRECTORY, target) as source:
+            masker = Masker(secrets)
+            texts = _texts_in(source, masker)
+            if masker.is_needed:
+                mask_directory(source, masker)
+            _move_files(source, target)
+        # This fails if something stays, such as a link, or the subdirectory of files that could not be masked.
+        os.rmdir(OUTPUTS_DIRECTORY, dir_fd=target)
     return texts
 
 
@@ -94,11 +86,7 @@ def _with_masked_strings(text: str, masker: Masker) -> str:
 
 
 def _beginning_of(directory: int, name: str) -> bytes:
-    # O_NONBLOCK: opening a pipe without a writer would wait forever.
-    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise FileNotFoundError(name)
+    with open_file_in(directory, name) as file:
         return file.read(OUTPUT_BYTES_MAX + _SECRET_BYTES_MAX)
 
 

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from hookmill.domain.ids import RunKey, run_id
 from hookmill.domain.run import PAYLOAD_FILE, Run
@@ -142,13 +142,13 @@ def keep_results(package: Path, bytes_max: int) -> None:
     Results are `output.log`, the files that the service wrote, and then the files directly in the directory of outputs.
     Raises `OSError` if something can't be removed.
     """
-    with _open_directory(str(package)) as top:
+    with open_directory(package) as top:
         remaining = bytes_max
         for name in reversed(NAMED_FILES):
             remaining -= _keep_if_small(name, top, remaining)
         _remove_entries(top, kept={*NAMED_FILES, OUTPUTS_DIRECTORY})
         try:
-            outputs_fd = _open_directory(OUTPUTS_DIRECTORY, top)
+            outputs_fd = open_directory(OUTPUTS_DIRECTORY, top)
         except FileNotFoundError:
             return
         except OSError:
@@ -170,7 +170,7 @@ def _closing(descriptor: int) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _open_directory(path: str, parent: int | None = None) -> AbstractContextManager[int]:
+def open_directory(path: Path | str, parent: int | None = None) -> AbstractContextManager[int]:
     """A descriptor of a directory, which is closed at the end of the context. Follows no link. Raises `OSError` now."""
     return _closing(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent))
 
@@ -232,11 +232,8 @@ def allow_traversal(packages: Path) -> None:
 def make_durable(package: Package) -> None:
     """Sync the package to disk, so that it survives a power failure."""
     for path in (*package.directory.iterdir(), package.directory, package.directory.parent):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
+        with _closing(os.open(path, os.O_RDONLY)) as descriptor:
             os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 _HOST_ERRORS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO)
@@ -253,35 +250,51 @@ def raise_host_fault(error: OSError) -> None:
 # link.
 
 
-def open_file(packages: Path, run: RunKey, name: str) -> int:
-    """A descriptor of a regular file in a run's package. Raises `OSError` if there is no such file."""
+def open_file(packages: Path, run: RunKey, name: str) -> IO[bytes]:
+    """A regular file in a run's package. Raises `OSError` if there is no such file."""
     if "/" in name or "\0" in name:
         raise FileNotFoundError(name)
-    package = open_package(packages, run)
-    try:
-        # O_NONBLOCK: opening a pipe without a writer would wait forever.
-        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=package)
-    finally:
-        os.close(package)
+    with open_package(packages, run) as package:
+        return open_file_in(package, name)
+
+
+def open_file_in(directory: int, name: str) -> IO[bytes]:
+    """A regular file directly in an open directory. Raises `OSError` if there is no such file."""
+    # O_NONBLOCK: opening a pipe without a writer would wait forever.
+    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return descriptor
+        return os.fdopen(descriptor, "rb")
     os.close(descriptor)
     raise FileNotFoundError(name)
 
 
-def read_chunks(descriptor: int) -> Iterator[bytes]:
+def read_file(packages: Path, run: RunKey, name: str, bytes_max: int) -> bytes | None:
+    """The content of a file. None if it is larger than `bytes_max`, or is no file that can be read.
+
+    Raises `OSError` for a fault of the host.
+    """
+    try:
+        with open_file(packages, run, name) as file:
+            content = file.read(bytes_max + 1)
+    except OSError as error:
+        raise_host_fault(error)
+        return None
+    return content if len(content) <= bytes_max else None
+
+
+def read_chunks(file: IO[bytes]) -> Iterator[bytes]:
     """Yield the content of an open file up to its present size, then close it. A command may still write to it."""
-    with os.fdopen(descriptor, "rb", buffering=0) as file:
-        remaining = os.fstat(descriptor).st_size
+    with file:
+        remaining = os.fstat(file.fileno()).st_size
         while remaining > 0 and (chunk := file.read(min(remaining, CHUNK_BYTES))):
             remaining -= len(chunk)
             yield chunk
 
 
-def read_tail(descriptor: int, bytes_max: int) -> tuple[bytes, int]:
+def read_tail(file: IO[bytes], bytes_max: int) -> tuple[bytes, int]:
     """The last bytes of an open file, from the start of a UTF-8 character, and the file's size. Closes the file."""
-    with os.fdopen(descriptor, "rb") as file:
-        size = os.fstat(descriptor).st_size
+    with file:
+        size = os.fstat(file.fileno()).st_size
         file.seek(max(0, size - bytes_max))
         tail = file.read(bytes_max)
     return (from_first_character(tail) if size > bytes_max else tail), size
@@ -293,28 +306,22 @@ def list_files(packages: Path, run: RunKey) -> tuple[list[tuple[str, int]], bool
     The list is cut if the package has more than `LISTED_ENTRIES_MAX` entries. It never lacks `NAMED_FILES`. It is empty
     if there is no package. Raises `OSError` for a fault of the host.
     """
+    sizes = {}
     try:
-        package = open_package(packages, run)
+        with open_package(packages, run) as package:
+            with os.scandir(package) as entries:
+                others = (entry.name for entry in entries if entry.name not in {*NAMED_FILES, MASKED_MARKER})
+                names = [*NAMED_FILES, *islice(others, LISTED_ENTRIES_MAX - len(NAMED_FILES))]
+                is_cut = next(others, None) is not None
+            for name in names:
+                with suppress(FileNotFoundError):
+                    status = os.stat(name, dir_fd=package, follow_symlinks=False)
+                    if stat.S_ISREG(status.st_mode):
+                        sizes[name] = status.st_size
     except OSError as error:
         raise_host_fault(error)
         return [], False
-    try:
-        with os.scandir(package) as entries:
-            others = (entry.name for entry in entries if entry.name not in {*NAMED_FILES, MASKED_MARKER})
-            names = [*NAMED_FILES, *islice(others, LISTED_ENTRIES_MAX - len(NAMED_FILES))]
-            is_cut = next(others, None) is not None
-        sizes = {}
-        for name in names:
-            with suppress(FileNotFoundError):
-                status = os.stat(name, dir_fd=package, follow_symlinks=False)
-                if stat.S_ISREG(status.st_mode):
-                    sizes[name] = status.st_size
-        return sorted(sizes.items(), key=lambda item: listing_order(item[0])), is_cut
-    except OSError as error:
-        raise_host_fault(error)
-        return [], False
-    finally:
-        os.close(package)
+    return sorted(sizes.items(), key=lambda item: listing_order(item[0])), is_cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,11 +337,11 @@ class PackagesOnHost:
     def has_package(self, run: Run) -> bool:
         """Whether the package of the run's latest attempt is on this host."""
         try:
-            os.close(open_package(self.directory, run.id))
+            with open_package(self.directory, run.id):
+                # Another host may have performed a later attempt.
+                return run.attempt <= 1 or _attempt_of_package(self.directory, run) >= run.attempt
         except OSError:
             return False
-        # Another host may have performed a later attempt.
-        return run.attempt <= 1 or _attempt_of_package(self.directory, run) >= run.attempt
 
     def list_files(self, run: Run) -> tuple[list[tuple[str, int]], bool]:
         """Like the function `list_files`, but empty after a fault of the host, too."""
@@ -370,16 +377,16 @@ def is_masked(packages: Path, run: RunKey) -> bool:
 def _attempt_of_package(packages: Path, run: Run) -> int:
     """The attempt that the envelope names; the run's latest one if the command has made the envelope unreadable."""
     try:
-        with os.fdopen(open_file(packages, run.id, ENVELOPE_FILE), "rb") as file:
+        with open_file(packages, run.id, ENVELOPE_FILE) as file:
             attempt = json.loads(file.read(ENVELOPE_BYTES_MAX))["run"]["attempt"]
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return run.attempt
     return attempt if isinstance(attempt, int) else run.attempt
 
 
-def open_package(packages: Path, run: RunKey) -> int:
-    """A descriptor of a run's package. Raises `OSError`."""
-    return os.open(directory_of(packages, run), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+def open_package(packages: Path, run: RunKey) -> AbstractContextManager[int]:
+    """Like `open_directory`, for a run's package."""
+    return open_directory(directory_of(packages, run))
 
 
 def _write_file(path: Path, content: bytes) -> None:

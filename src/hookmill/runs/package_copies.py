@@ -12,7 +12,7 @@ from typing import Final
 
 from hookmill.domain.errors import HookmillError, Invalid
 from hookmill.domain.ids import RunKey, run_id, run_key
-from hookmill.runs.package import directory_of, list_files, make_packages_directory, open_file
+from hookmill.runs.package import directory_of, list_files, make_packages_directory, read_file
 from hookmill.store.backup.container import UnusableBackup
 from hookmill.store.backup.records import PackageFile
 from hookmill.store.directories import remove_directory
@@ -63,17 +63,12 @@ def _read_package(packages: Path, run: RunKey, copied: CopiedPackages) -> Iterat
         return
     copied.omitted_files += has_more
     for name, size in files:
-        if size > FILE_BYTES_MAX:
-            copied.omitted_files += 1
-            continue
         try:
             # The command may enlarge the file at any time.
-            with os.fdopen(open_file(packages, run, name), "rb") as file:
-                content = file.read(FILE_BYTES_MAX + 1)
+            content = read_file(packages, run, name, FILE_BYTES_MAX) if size <= FILE_BYTES_MAX else None
         except OSError:
-            copied.omitted_files += 1
-            continue
-        if len(content) > FILE_BYTES_MAX:
+            content = None
+        if content is None:
             copied.omitted_files += 1
             continue
         copied.files += 1

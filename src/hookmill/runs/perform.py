@@ -1,11 +1,10 @@
 """Performs one attempt of a run: writes the package, calls the runner, records the result."""
 
 import math
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, TypeVar, assert_never
@@ -209,39 +208,37 @@ class Performer:
             secrets = self._secrets_of(run)
         except UnusableSecret as error:
             return _failed(str(error))
-        package_descriptor: int | None = None
-        try:
-            self._end_earlier_attempts(runner, run)
-            package = write_package(
-                self.settings.packages,
-                run,
-                payload,
-                traceparent=self.observer.traceparent(run),
-                check_out=self._check_out(run, payload),
-            )
-            if secrets:
-                package = replace(package, secrets=secrets)
-                # After the command, the files of the package are masked.
-                package_descriptor = open_package(self.settings.packages, run.id)
-        except WorkspaceStopped as stopped:
-            if stopped.instruction is Instruction.ABANDON:
-                return Abandoned()
-            return Ended(state=RunState.CANCELLED, reason="It was cancelled while its workspace was made.")
-        except (OSError, MemoryError) as error:
-            raise HostFault(
-                f"A run's package could not be written to {self.settings.packages}: {reason_of(error)}. {DISK_ADVICE}"
-            ) from error
-        try:
+        masker = masker_of(secrets)
+        with ExitStack() as resources:
+            directory: int | None = None
+            try:
+                self._end_earlier_attempts(runner, run)
+                package = write_package(
+                    self.settings.packages,
+                    run,
+                    payload,
+                    traceparent=self.observer.traceparent(run),
+                    check_out=self._check_out(run, payload),
+                )
+                if secrets:
+                    package = replace(package, secrets=secrets)
+                    # After the command, the files of the package are masked.
+                    directory = resources.enter_context(open_package(self.settings.packages, run.id))
+            except WorkspaceStopped as stopped:
+                if stopped.instruction is Instruction.ABANDON:
+                    return Abandoned()
+                return Ended(state=RunState.CANCELLED, reason="It was cancelled while its workspace was made.")
+            except (OSError, MemoryError) as error:
+                raise HostFault(
+                    f"A run's package could not be written to {self.settings.packages}: {reason_of(error)}. "
+                    f"{DISK_ADVICE}"
+                ) from error
             result = self._run_package(runner, package)
             if not isinstance(result, Ended):
                 return result
-            masker = masker_of(secrets)
-            if package_descriptor is not None:
-                self._mask_files(package_descriptor, masker)
-        finally:
-            if package_descriptor is not None:
-                os.close(package_descriptor)
-        if package_descriptor is None or is_masked(self.settings.packages, run.id):
+            if directory is not None:
+                self._mask_files(directory, masker)
+        if not secrets or is_masked(self.settings.packages, run.id):
             self._store_files(run, payload)
         if package.workspace is not None:
             # What can't be removed now is removed by retention.

@@ -4,17 +4,15 @@ A run never waits for the object store. When its command has ended, `file_writer
 key of an object that does not exist yet. This thread uploads the files of such rows whenever the object store works.
 """
 
-import os
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from hookmill.domain.errors import ObjectStoreUnavailable
+from hookmill.domain.errors import ObjectStoreUnavailable, ReportFailure
 from hookmill.domain.ids import RunKey
-from hookmill.domain.run import Run
-from hookmill.runs.package import PackagesOnHost, open_file, raise_host_fault
+from hookmill.runs.package import PackagesOnHost, read_file
 from hookmill.store.database import Database
 from hookmill.store.objects import OBJECTS_PER_PAGE, ObjectStore
 from hookmill.store.runs import files, reading
@@ -49,7 +47,7 @@ class Uploads:
         host: str,
         packages: Path,
         clock: Callable[[], int],
-        report_failure: Callable[[str, BaseException], None],
+        report_failure: ReportFailure,
         report_recovery: Callable[[str, str], None],
     ) -> None:
         """`clock` returns microseconds since 1970."""
@@ -174,7 +172,12 @@ class Uploads:
         if run is None or not PackagesOnHost(self._packages).has_package(run):
             # Retention removes the row, or another worker with this host's name has the package.
             return
-        content = self._read(run, file) if run.attempt == file.attempt else None
+        content = None
+        if run.attempt == file.attempt:
+            content = read_file(self._packages, run.id, file.name, file.size)
+        if content is not None and len(content) < file.size:
+            # The file no longer has the recorded size.
+            content = None
         if content is not None:
             self._objects.put(file.object_key, content)
             self._has_used_store = True
@@ -184,16 +187,6 @@ class Uploads:
             elif not files.record_upload(tx, file):
                 # The object may have been removed before it was uploaded, so it is noted again.
                 files.note_objects_to_remove(tx, [file.object_key])
-
-    def _read(self, run: Run, file: FileToUpload) -> bytes | None:
-        """The content; None if the file no longer has the recorded size. Raises `OSError` for a fault of the host."""
-        try:
-            with os.fdopen(open_file(self._packages, run.id, file.name), "rb") as opened:
-                content = opened.read(file.size + 1)
-        except OSError as error:
-            raise_host_fault(error)
-            return None
-        return content if len(content) == file.size else None
 
     def _remove_objects(self) -> None:
         while not self._stop.is_set():

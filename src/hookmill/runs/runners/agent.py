@@ -144,11 +144,11 @@ def _last_message(message: str, result: Ended) -> RunOutputs:
 def _lines_of_output(package: Package, report: dict[str, Any]) -> Iterator[bytes]:
     """The lines of the output: the first ones in the file, then those at the end."""
     try:
-        descriptor = open_file(package.directory.parent, package.run.id, OUTPUT_FILE)
+        output = open_file(package.directory.parent, package.run.id, OUTPUT_FILE)
     except OSError:
         # The agent has removed or replaced the file.
         return
-    with os.fdopen(descriptor, "rb") as file:
+    with output as file:
         remaining: int = report["first_bytes"]
         while remaining > 0 and (line := file.readline(min(LINE_BYTES_MAX, remaining))):
             remaining -= len(line)
