@@ -8,7 +8,6 @@ With a base, the checkout has enough history for the true merge base. A part of 
 pull request merges an old commit, this may be the newest common ancestor in that part, and changes would be hidden.
 """
 
-import errno
 import fcntl
 import os
 import re
@@ -693,31 +692,9 @@ class _SizeLimit:
 
 
 def disk_bytes(directory: Path) -> int:
-    """The space that a directory uses, with its content. Follows no link; entries that vanish meanwhile don't count.
-
-    Raises `WorkspaceTooLarge` for directories that are nested too deeply.
-    """
-    total = 0
-    stack = [(str(directory), 0)]
-    while stack:
-        path, level = stack.pop()
-        try:
-            with os.scandir(path) as entries:
-                for entry in entries:
-                    with suppress(FileNotFoundError):
-                        total += max(ENTRY_BYTES, entry.stat(follow_symlinks=False).st_blocks * 512)
-                        if entry.is_dir(follow_symlinks=False):
-                            stack.append((entry.path, level + 1))
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except OSError as error:
-            if error.errno == errno.ENAMETOOLONG:
-                level = LEVELS_MAX + 1
-            else:
-                raise
-        if level > LEVELS_MAX:
-            raise WorkspaceTooLarge(f"The workspace's commit has directories with more than {LEVELS_MAX} levels.")
-    return total
+    """The space that a directory uses, with its content. Empty files and directories count, too."""
+    use = disk_use([str(directory)])
+    return max(use.bytes, use.files * ENTRY_BYTES)
 
 
 def answer_of(repository: RepositorySettings, *, credential: Credential | None, seconds: float) -> GitResult:
