@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hookmill.domain.errors import HookmillError, ReportFailure
+from hookmill.domain.errors import HookmillError, ReportFailure, reporting_once
 from hookmill.domain.ids import run_key
 from hookmill.domain.limits import IDEMPOTENT_ANSWERS_KEPT_HOURS, SESSION_HOURS, SESSION_IDLE_HOURS
 from hookmill.domain.run import PACKAGE_RUNNER, Run
@@ -239,8 +239,7 @@ class Maintenance:
         self._packages = packages
         self._now_us = now_us
         self._report_failure = report_failure
-        self._last_reported: dict[str, str] = {}
-        """The last reported text of each exception class, so that a persistent error is reported once."""
+        self._report_once = reporting_once(report_failure)
         self._stop = threading.Event()
         self._threads = [
             threading.Thread(target=self._run, name="maintenance", daemon=True),
@@ -307,12 +306,6 @@ class Maintenance:
             except Exception as error:
                 self._report_once("retention", error)
             pause_seconds = max(BOUND_SECONDS, BOUND_PAUSE_FACTOR * (time.monotonic() - began_at))
-
-    def _report_once(self, component: str, error: BaseException) -> None:
-        kind, text = type(error).__name__, str(error)
-        if self._last_reported.get(kind) != text:
-            self._last_reported[kind] = text
-            self._report_failure(component, error)
 
     def _pause(self, locked_seconds: float) -> bool:
         """Wait after a step that held locks for so long. Returns whether the pass must end."""
@@ -398,23 +391,25 @@ class PackageBound:
         return unfinished_bytes + sum(size.bytes for size in self._sizes.values())
 
     def _has_ended(self, name: str) -> bool:
-        run = self._run(name)
+        run = _run_of(self._database, name)
         return run is not None and run.state.is_final
 
     def _is_removable(self, name: str) -> bool:
-        run = self._run(name)
+        run = _run_of(self._database, name)
         if run is None or not run.state.is_final or run.runner == PACKAGE_RUNNER:
             return False
         with self._database.read() as tx:
             return not has_files_to_upload(tx, run.id)
 
-    def _run(self, name: str) -> Run | None:
-        try:
-            key = run_key(name)
-        except HookmillError:
-            return None
-        with self._database.read() as tx:
-            return reading.run_by_key(tx, key)
+
+def _run_of(database: Database, package: str) -> Run | None:
+    """The run of the package with this name; None if it has no row, or if the service did not create the package."""
+    try:
+        key = run_key(package)
+    except HookmillError:
+        return None
+    with database.read() as tx:
+        return reading.run_by_key(tx, key)
 
 
 class _Steps:
@@ -565,12 +560,7 @@ def _is_orphaned(database: Database, path: Path) -> bool:
 
 def _is_workspace_left(database: Database, package: Path) -> bool:
     """Whether a worker died before it could remove the workspace of a run that has ended since."""
-    try:
-        key = run_key(package.name)
-    except HookmillError:
-        return False
-    with database.read() as tx:
-        run = reading.run_by_key(tx, key)
+    run = _run_of(database, package.name)
     return run is not None and run.state.is_final and run.options.workspace is not None
 
 

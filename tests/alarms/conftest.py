@@ -2,7 +2,6 @@
 
 import pytest
 
-from hookmill import alarm_watch
 from hookmill.alarm_watch import AlarmConfig, AlarmEvaluator
 from hookmill.domain.alarm import Alarm, AlarmEvent, AlarmKind, AlarmNotice, AlarmThresholds
 from hookmill.domain.ids import FactoryId, RunKey
@@ -80,7 +79,7 @@ def notices(monkeypatch: pytest.MonkeyPatch) -> list[AlarmNotice]:
     def announce(_tx: Transaction, notice: AlarmNotice) -> None:
         notices.append(notice)
 
-    monkeypatch.setattr(alarm_watch, "_announce", announce)
+    monkeypatch.setattr("hookmill.store.notices.enqueue", announce)
     return notices
 
 

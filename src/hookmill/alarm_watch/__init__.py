@@ -37,7 +37,7 @@ from hookmill.domain.alarm import (
     needs_notice,
     next_step,
 )
-from hookmill.domain.errors import ReportFailure
+from hookmill.domain.errors import ReportFailure, reporting_once
 from hookmill.store import alarms, factories, notices
 from hookmill.store.database import Database, Transaction
 
@@ -212,7 +212,7 @@ class AlarmEvaluator:
                 assert alarm is not None
                 alarms.set_resolved(tx, alarm.key, now)
                 if alarm.announced_at is not None:
-                    _announce(tx, self._notice(tx, alarm, AlarmEvent.RESOLVED, now))
+                    notices.enqueue(tx, self._notice(tx, alarm, AlarmEvent.RESOLVED, now))
                 return
             case AlarmStep.NONE:
                 pass
@@ -224,7 +224,7 @@ class AlarmEvaluator:
             assert alarm is not None, "the transaction holds the lock"
         if needs_notice(alarm, now):
             alarms.set_announced(tx, alarm.key, now)
-            _announce(tx, self._notice(tx, alarm, AlarmEvent.RAISED, now))
+            notices.enqueue(tx, self._notice(tx, alarm, AlarmEvent.RAISED, now))
 
     def _notice(self, tx: Transaction, alarm: Alarm, event: AlarmEvent, now: int) -> AlarmNotice:
         factory = factories.by_id(tx, alarm.subject.factory_id) if alarm.subject.factory_id is not None else None
@@ -245,11 +245,6 @@ class AlarmEvaluator:
             at=now,
             url=self._config.public_url + path,
         )
-
-
-def _announce(tx: Transaction, notice: AlarmNotice) -> None:
-    """Add the notice to the outbox of each destination that wants it, in the transaction that changes the alarm."""
-    notices.enqueue(tx, notice)
 
 
 def _key_of(alarm: Alarm) -> _Key:
@@ -282,9 +277,7 @@ class AlarmWatch:
     ) -> None:
         self._stop = threading.Event()
         self._evaluator = AlarmEvaluator(database, config, now_us, pause=self._stop.is_set)
-        self._report_failure = report_failure
-        self._last_reported: Mapping[str, str] = {}
-        """The last reported text of each class of error, so that a persistent error is reported once."""
+        self._report_failure = reporting_once(report_failure)
         self._thread = threading.Thread(target=self._run, name="alarms", daemon=True)
         self._thread.start()
 
@@ -306,7 +299,7 @@ class AlarmWatch:
                     self._evaluator.remove_old()
             except Exception as error:
                 # Later evaluations must run even if one fails.
-                self._report_once(error)
+                self._report_failure("alarms", error)
             long_pause = min(PAUSE_FACTOR * (time.monotonic() - began_at), PAUSE_SECONDS_MAX)
             seconds_to_next = max(float(EVALUATION_SECONDS), long_pause)
         if is_evaluator:
@@ -314,10 +307,4 @@ class AlarmWatch:
                 self._evaluator.release()
             except Exception as error:
                 # Another process takes over later.
-                self._report_once(error)
-
-    def _report_once(self, error: BaseException) -> None:
-        name, text = type(error).__name__, str(error)
-        if self._last_reported.get(name) != text:
-            self._last_reported = {**self._last_reported, name: text}
-            self._report_failure("alarms", error)
+                self._report_failure("alarms", error)

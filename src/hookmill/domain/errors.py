@@ -27,6 +27,19 @@ ReportFailure = Callable[[str, BaseException], None]
 """Reports a failure to the operator: the component that failed, and the exception."""
 
 
+def reporting_once(report_failure: ReportFailure) -> ReportFailure:
+    """`report_failure`, but without an error that has the text of the last one of its class: it persists."""
+    last_texts: dict[str, str] = {}
+
+    def report(component: str, error: BaseException) -> None:
+        kind, text = type(error).__name__, str(error)
+        if last_texts.get(kind) != text:
+            last_texts[kind] = text
+            report_failure(component, error)
+
+    return report
+
+
 def describe_fault(error: BaseException) -> str:
     """The type of an exception that nobody expected, and the line of ours at which it was raised.
 
