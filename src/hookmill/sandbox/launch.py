@@ -54,15 +54,8 @@ class Sandbox:
     """What bubblewrap reports."""
     egress: int | None
     """The process of the proxy."""
-    directory: str
-    """The package."""
-    shared_directories: Sequence[str]
-    """Directories that other sandboxes can change, too."""
-    disk_bytes_max: int
-    memory_bytes_max: int | None
-    """None: a cgroup limits the memory."""
-    cgroup: str | None
-    """The directory of the cgroup."""
+    spec: Mapping[str, Any]
+    """What it was created from."""
 
 
 def create_sandbox(spec: Mapping[str, Any], argv: Sequence[str]) -> Sandbox:
@@ -105,11 +98,7 @@ def create_sandbox(spec: Mapping[str, Any], argv: Sequence[str]) -> Sandbox:
         gate=gate_write_end,
         status=status,
         egress=egress,
-        directory=spec["directory"],
-        shared_directories=spec["shared_directories"],
-        disk_bytes_max=spec["disk_bytes"],
-        memory_bytes_max=spec["memory_bytes"],
-        cgroup=spec["cgroup"]["directory"] if spec["cgroup"] is not None else None,
+        spec=spec,
     )
 
 
@@ -208,26 +197,27 @@ class _Watch:
 
 
 def _watches(sandbox: Sandbox, descendants_of: Callable[[int], Collection[int]]) -> Sequence[_Watch]:
-    bytes_max, started_at_ns = sandbox.disk_bytes_max, time.time_ns()
+    spec, started_at_ns = sandbox.spec, time.time_ns()
+    directory, bytes_max = spec["directory"], spec["disk_bytes"]
 
     def has_too_large_files() -> bool:
-        use = disk_use([sandbox.directory], bytes_max=bytes_max)
-        shared = disk_use(sandbox.shared_directories, bytes_max=bytes_max, changed_since_ns=started_at_ns)
-        deleted = deleted_bytes(descendants_of(sandbox.first_process), sandbox.directory)
+        use = disk_use([directory], bytes_max=bytes_max)
+        shared = disk_use(spec["shared_directories"], bytes_max=bytes_max, changed_since_ns=started_at_ns)
+        deleted = deleted_bytes(descendants_of(sandbox.first_process), directory)
         return not DiskUse(use.bytes + shared.bytes + deleted, use.files + shared.files).is_within(bytes_max)
 
     watches = [_Watch(DISK_LIMIT, has_too_large_files, DISK_WATCH_SECONDS)]
-    if (memory_bytes_max := sandbox.memory_bytes_max) is not None:
+    if (memory_bytes_max := spec["memory_bytes"]) is not None:
 
         def uses_too_much_memory() -> bool:
             # The first process belongs to bubblewrap, and has the sandbox's directories.
-            remaining = memory_bytes_max - tmpfs_inode_bytes(sandbox.first_process)
+            remaining: int = memory_bytes_max - tmpfs_inode_bytes(sandbox.first_process)
             return memory_bytes(descendants_of(sandbox.first_process), remaining) > remaining
 
         watches.append(_Watch(MEMORY_LIMIT, uses_too_much_memory, MEMORY_WATCH_SECONDS))
-    if (cgroup := sandbox.cgroup) is not None:
+    if (cgroup := spec["cgroup"]) is not None:
         # With version 1, the kernel kills single processes, and the command would go on without them.
-        watches.append(_Watch(MEMORY_LIMIT, lambda: has_exceeded_memory(cgroup), MEMORY_WATCH_SECONDS))
+        watches.append(_Watch(MEMORY_LIMIT, lambda: has_exceeded_memory(cgroup["directory"]), MEMORY_WATCH_SECONDS))
     return watches
 
 

@@ -17,15 +17,13 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
-if __name__ == "__main__" and not TYPE_CHECKING:
-    # The directory goes last on the path, so that no module in it can shadow a standard one.
-    directory = os.path.join(os.path.dirname(__file__), "..", "..", "domain")  # noqa: PTH118, PTH120 - pathlib loads slowly
-    sys.path.append(directory)
-    from masking import Masker
-else:
-    from hookmill.domain.masking import Masker
+if __name__ == "__main__":
+    # The directory with Hookmill goes last on the path, so that no module in it can shadow a standard one.
+    sys.path.append(os.path.dirname(os.path.abspath(__file__)).rsplit(os.sep, 3)[0])  # noqa: PTH100, PTH120 - pathlib loads slowly
+
+from hookmill.domain.masking import Masker
 
 OUTPUT_FILE: Final = "output.log"
 RUN_VARIABLE: Final = "HOOKMILL_RUN_ID"
@@ -405,13 +403,8 @@ def _execute(spec: Mapping[str, Any], output_end: int, error_write_end: int, lim
         os._exit(127)
 
 
-def _add_own_package() -> None:
-    sys.path.append(os.path.dirname(os.path.abspath(__file__)).rsplit(os.sep, 3)[0])  # noqa: PTH100, PTH120
-
-
 def _load_sandbox(sandbox: Mapping[str, Any]) -> None:
     """Load the modules of the sandbox. The account of the command may be unable to read them."""
-    _add_own_package()
     import hookmill.sandbox.cgroup
     import hookmill.sandbox.launch
 
@@ -421,7 +414,6 @@ def _load_sandbox(sandbox: Mapping[str, Any]) -> None:
 
 def _load_network() -> None:
     """Likewise for the network of a container."""
-    _add_own_package()
     import hookmill.sandbox.egress
     import hookmill.sandbox.pause_container  # noqa: F401
 
