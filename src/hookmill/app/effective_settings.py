@@ -63,12 +63,8 @@ def _render_runners(value: Mapping[str, RunnerSettings]) -> tuple[str, ...]:
     return tuple(f"{name}: {runner.summary()}" for name, runner in with_built_in_runners(value).items())
 
 
-def _render_repositories(value: Mapping[str, RepositorySettings]) -> tuple[str, ...]:
-    return tuple(f"{name}: {repository.summary()}" for name, repository in sorted(value.items())) or ("none",)
-
-
-def _render_destinations(value: Mapping[str, AnyDestination]) -> tuple[str, ...]:
-    return tuple(f"{name}: {destination.summary()}" for name, destination in sorted(value.items())) or ("none",)
+def _render_summaries(value: Mapping[str, RepositorySettings | AnyDestination]) -> tuple[str, ...]:
+    return tuple(f"{name}: {each.summary()}" for name, each in sorted(value.items())) or ("none",)
 
 
 def _render_roles(value: Mapping[str, tuple[GroupRole, ...]]) -> tuple[str, ...]:
@@ -80,14 +76,14 @@ def _render_roles(value: Mapping[str, tuple[GroupRole, ...]]) -> tuple[str, ...]
 
 _RENDERERS: Final[Mapping[str, Callable[[Any], tuple[str, ...]]]] = {
     "database_url": _render_database_url,
-    "destinations": _render_destinations,
+    "destinations": _render_summaries,
     "master_key": _render_secret,
     "master_key_previous": _render_secret,
     "metrics_token": _render_secret,
     "oidc_client_secret": _render_secret,
     "oidc_roles": _render_roles,
     "otlp_headers": _render_secret,
-    "repositories": _render_repositories,
+    "repositories": _render_summaries,
     "runners": _render_runners,
     "s3_access_key_id": _render_secret,
     "s3_secret_access_key": _render_secret,

@@ -1,6 +1,5 @@
 """Creates the client of the OpenID Connect provider, and the rules for signing in there, from the settings."""
 
-import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -28,7 +27,7 @@ def external_sign_in(settings: Settings) -> ExternalSignIn | None:
 
 
 def identity_provider(settings: Settings, now_us: Callable[[], int]) -> "Provider | None":
-    """The client of the provider. None without a provider. Sends no request. Raises `Invalid` like `tls_context`."""
+    """The client of the provider. None without a provider. Sends no request. Raises `Invalid` like `client_context`."""
     if settings.oidc_issuer is None:
         return None
     # Imported here, because its libraries take time to import, and few services have a provider.
@@ -44,15 +43,7 @@ def identity_provider(settings: Settings, now_us: Callable[[], int]) -> "Provide
             scopes=settings.oidc_scopes,
             groups_claim=settings.oidc_groups_claim,
             redirect_uri=settings.oidc_redirect_uri,
-            tls=tls_context(settings),
+            tls=client_context(settings.oidc_ca_file, "oidc_ca_file"),
         ),
         now_us,
     )
-
-
-def tls_context(settings: Settings) -> ssl.SSLContext:
-    """Trusts the authorities of the system and those of `oidc_ca_file`.
-
-    Raises `Invalid` if this file can't be read, or has no certificate.
-    """
-    return client_context(settings.oidc_ca_file, "oidc_ca_file")

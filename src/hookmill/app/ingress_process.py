@@ -84,7 +84,7 @@ class IngressService:
         metrics = Metrics()
         log.configure(settings, metrics)
         pass_on_first_signal()
-        self._supervisor_check_task = asyncio.create_task(self._end_with_supervisor())
+        self._tasks = [asyncio.create_task(self._end_with_supervisor())]
         self._store = store = open_store(settings)
         log.watch_outages(store.database)
         self._snapshot = Snapshot(store.database, store.master_keys, report_failure=log.failure)
@@ -124,9 +124,8 @@ class IngressService:
             worker_starts=lambda: self._worker_status.can_start,
         )
         self._connection_closer = StalledConnectionCloser(settings.port, allowed_connections(), log.failure)
-        self._write_dropped_task = asyncio.create_task(self._write_dropped())
-        self._disk_check_task = asyncio.create_task(self._check_disk())
-        self._log_new_master_keys_task = asyncio.create_task(self._log_new_master_keys())
+        for repeated in (self._write_dropped, self._check_disk, self._log_new_master_keys):
+            self._tasks.append(asyncio.create_task(repeated()))
         self._worker_watch = WorkerWatch(settings, store, report_failure=log.failure)
         self._worker_watch.start()
         self._metrics = metrics
@@ -188,10 +187,8 @@ class IngressService:
 
     async def _stop(self) -> None:
         # A part stops before the parts that it sends to.
-        self._write_dropped_task.cancel()
-        self._disk_check_task.cancel()
-        self._log_new_master_keys_task.cancel()
-        self._supervisor_check_task.cancel()
+        for task in self._tasks:
+            task.cancel()
         self._connection_closer.close()
         self._ingress.write_dropped()
         await self._group_commit.close()

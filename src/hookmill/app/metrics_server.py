@@ -183,23 +183,17 @@ def _family(
     definition: MetricDefinition, values: Iterable[tuple[Labels, list[float]]], *, process_label: bool = False
 ) -> Metric:
     label_names = [*(("process",) if process_label else ()), *definition.labels]
-    match definition.kind:
-        case MetricKind.COUNTER:
-            counter = CounterMetricFamily(definition.name, definition.meaning, labels=label_names)
-            for labels, (number,) in values:
-                counter.add_metric(labels, number)
-            return counter
-        case MetricKind.GAUGE:
-            gauge = GaugeMetricFamily(definition.name, definition.meaning, labels=label_names)
-            for labels, (number,) in values:
-                gauge.add_metric(labels, number)
-            return gauge
-        case MetricKind.HISTOGRAM:
-            histogram = HistogramMetricFamily(definition.name, definition.meaning, labels=label_names)
-            bounds = [*(str(bound) for bound in definition.bounds), "+Inf"]
-            for labels, (*counts, total) in values:
-                histogram.add_metric(labels, list(zip(bounds, accumulate(counts), strict=True)), total)
-            return histogram
+    if definition.kind is MetricKind.HISTOGRAM:
+        histogram = HistogramMetricFamily(definition.name, definition.meaning, labels=label_names)
+        bounds = [*(str(bound) for bound in definition.bounds), "+Inf"]
+        for labels, (*counts, total) in values:
+            histogram.add_metric(labels, list(zip(bounds, accumulate(counts), strict=True)), total)
+        return histogram
+    of_kind = CounterMetricFamily if definition.kind is MetricKind.COUNTER else GaugeMetricFamily
+    family = of_kind(definition.name, definition.meaning, labels=label_names)
+    for labels, (number,) in values:
+        family.add_metric(labels, number)
+    return family
 
 
 class MetricsServer:

@@ -337,9 +337,7 @@ class Dispatcher:
                     executors.deregister(tx, executor)
                     results.release(tx, executor)
             executors.heartbeat(tx, self.executor, self._clock())
-            orphaned_runs = executors.runs_of_dead_executors(tx)
-            ended_runs = self._requeue(tx, orphaned_runs, attempts_max=self._settings.attempts_max)
-        kill_processes_of_runs(*map(run_id, ended_runs))
+        self._reap({})
         self._settings.wake_results()
 
     def _beat(self) -> None:

@@ -80,7 +80,8 @@ class HostHealth:
         try:
             probe(self._packages)
         except (OSError, MemoryError) as error:
-            self.report_fault(_unwritable_fault(self._packages, error))
+            reason = f"{self._packages} can't be written to: {reason_of(error)}"
+            self.report_fault(HostFault(f"Runs can't be performed, as {reason}. {DISK_ADVICE}"))
 
     def may_claim(self) -> bool:
         """Whether this worker may claim runs: not after a fault of the host, until a test write succeeds.
@@ -165,10 +166,6 @@ def probe(packages: Path) -> None:
                 os.fsync(file.fileno())
     finally:
         remove_directory(directory)
-
-
-def _unwritable_fault(packages: Path, error: OSError | MemoryError) -> HostFault:
-    return HostFault(f"Runs can't be performed, as {packages} can't be written to: {reason_of(error)}. {DISK_ADVICE}")
 
 
 DISK_ADVICE: Final = "Free disk space or inodes, or give the service's account the right to write there."
