@@ -59,14 +59,16 @@ def masked_result(result: Ended, masker: Masker) -> Ended:
     """The result, with the secrets masked in each of its texts."""
     if not masker.is_needed:
         return result
+
+    def masked(text: str | None) -> str | None:
+        return masker.mask_text(text) if text is not None else None
+
     report = result.report
     if report is not None:
-        texts = {"result": report.result, "model": report.model}
-        masked = {name: masker.mask_text(text) for name, text in texts.items() if text is not None}
-        report = replace(report, **masked)  # type: ignore[arg-type]
+        report = replace(report, result=masked(report.result), model=masked(report.model))
     return replace(
         result,
-        reason=masker.mask_text(result.reason) if result.reason is not None else None,
-        output_tail=masker.mask_text(result.output_tail) if result.output_tail is not None else None,
+        reason=masked(result.reason),
+        output_tail=masked(result.output_tail),
         report=report,
     )

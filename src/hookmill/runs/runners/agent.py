@@ -5,7 +5,7 @@ The agent runs on this host, with or without a sandbox of bubblewrap, or in a ne
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any, ClassVar, Final, Literal, Self
@@ -52,10 +52,10 @@ OUTPUT_BYTES_MAX: Final = 16_777_216
 """The default of `output_bytes_max`. The output of an agent has every step, so it is longer than that of a command."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Agent:
-    """What the runs of an agent need, on this host and in a container. The prompt reaches it on standard input or as a
-    file, never as an argument."""
+@dataclass(frozen=True, kw_only=True)
+class AgentRunner(CommandRunner):
+    """Runs an agent on this host like a command. The prompt reaches it on standard input or as a file, never as an
+    argument."""
 
     preset: AgentPreset
     key_variable: str
@@ -63,65 +63,49 @@ class Agent:
     key_from: str
     """The service's variable that contains the key."""
 
-    def command_line(self, argv: Iterable[str], package: Package, directory: PurePath) -> tuple[str, ...]:
-        """The configured program and arguments, and those of this run. `directory`: where the agent sees the package.
+    def _command(self, package: Package) -> tuple[str, ...]:
+        """The configured program and arguments, and those of this run.
 
         If the run has a workspace, the files of the package have absolute paths.
         """
+        directory = self._directory(package)
         payload_arguments = self.preset.payload_arguments if package.run.has_payload else ()
         if package.workspace is None:
-            return (*argv, *payload_arguments, *self.preset.last_arguments)
+            return (*self.argv, *payload_arguments, *self.preset.last_arguments)
         workspace_arguments = (_with_path(argument, directory) for argument in self.preset.workspace_arguments)
         paths = {name: str(directory / name) for name in (PROMPT_FILE, ENVELOPE_FILE, PAYLOAD_FILE)}
-        arguments = (*argv, *payload_arguments, *workspace_arguments, *self.preset.last_arguments)
+        arguments = (*self.argv, *payload_arguments, *workspace_arguments, *self.preset.last_arguments)
         return tuple(paths.get(argument, argument) for argument in arguments)
 
-    def complete(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """The environment of a command, with the agent's key."""
+    def _starts_in_workspace(self, package: Package) -> bool:
+        return package.workspace is not None and self.preset.starts_in_workspace
+
+    def _environment(self, package: Package) -> dict[str, str]:
+        environment = super()._environment(package)
         key = os.environ.get(self.key_from)
         # A key from a file may have a line end, which no header can have.
-        return dict(environment) if key is None else {**environment, self.key_variable: trimmed_text(key)}
+        return environment if key is None else {**environment, self.key_variable: trimmed_text(key)}
 
-    def evaluate(self, result: Ended, lines: Iterator[bytes], secrets: Iterable[bytes]) -> Ended:
-        """The result of a command, with what the lines of its output report. `secrets` are masked."""
+    def _result_from(self, package: Package, instruction: Instruction, report: dict[str, Any]) -> Ended:
+        """The result of the command, with what the lines of its output report."""
+        result = super()._result_from(package, instruction, report)
         if result.exit_status is None:
             return result
-        outcome = self.preset.read(lines)
+        outcome = self.preset.read(_lines_of_output(package, report))
         if outcome.has_failed and result.state is RunState.SUCCEEDED:
             result = replace(result, state=RunState.FAILED, reason="The agent reported that it has failed.")
         # The output was masked as it was printed, but JSON may escape any character.
-        masker = Masker(secrets)
+        masker = Masker(self._secrets_to_mask(package))
         if outcome.error is not None and result.state is RunState.FAILED:
             result = replace(result, reason=reason_with_error(result.reason, outcome.error, masker.mask_text))
-        report = outcome.report
-        if report is not None and report.model is not None:
-            report = replace(report, model=masker.mask_text(report.model))
+        agent_report = outcome.report
+        if agent_report is not None and agent_report.model is not None:
+            agent_report = replace(agent_report, model=masker.mask_text(agent_report.model))
         if outcome.last_message is None:
-            return replace(result, report=report)
+            return replace(result, report=agent_report)
         message = masker.mask_text(outcome.last_message)
-        report = report.with_result(message) if report is not None else None
-        return replace(result, report=report, outputs=_last_message(message, result))
-
-
-@dataclass(frozen=True, kw_only=True)
-class AgentRunner(CommandRunner):
-    """Runs an agent on this host like a command."""
-
-    agent: Agent
-
-    def _command(self, package: Package) -> tuple[str, ...]:
-        return self.agent.command_line(self.argv, package, self._directory(package))
-
-    def _starts_in_workspace(self, package: Package) -> bool:
-        return package.workspace is not None and self.agent.preset.starts_in_workspace
-
-    def _environment(self, package: Package) -> dict[str, str]:
-        return self.agent.complete(super()._environment(package))
-
-    def _result_from(self, package: Package, instruction: Instruction, report: dict[str, Any]) -> Ended:
-        result = super()._result_from(package, instruction, report)
-        lines = _lines_of_output(package, report)
-        return self.agent.evaluate(result, lines, self._secrets_to_mask(package))
+        agent_report = agent_report.with_result(message) if agent_report is not None else None
+        return replace(result, report=agent_report, outputs=_last_message(message, result))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,7 +250,9 @@ class AgentSettings(SandboxableSettings):
         options = {
             **self._runner_options(context),
             "argv": (self._program, *preset.arguments, *sandboxed_arguments, *model_arguments, *self.arguments),
-            "agent": Agent(preset=preset, key_variable=self._key_variable, key_from=self._key_from),
+            "preset": preset,
+            "key_variable": self._key_variable,
+            "key_from": self._key_from,
             "environment": {**preset.environment, **model_environment, **self.environment},
             "standard_input": PROMPT_FILE if preset.is_prompt_on_stdin else None,
             "masked_variables": (self._key_variable,),

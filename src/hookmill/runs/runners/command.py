@@ -417,7 +417,7 @@ class ProcessSettings(RunnerSettings):
         default=DEFAULT_ALLOWED,
         description="The variables in which runs may get secrets: names, or patterns with `*`. Empty: none.",
     )
-    user: Annotated[int, Field(ge=0, strict=True)] | str | None = Field(
+    user: Annotated[int, Field(ge=0, strict=True)] | SystemText | None = Field(
         default=None,
         description="The account that the command runs as, by name or number. Only a service that runs as root can use "
         "another account. Unset: the service's account.",
@@ -429,13 +429,6 @@ class ProcessSettings(RunnerSettings):
         if any(not name or "=" in name for name in variables):
             raise ValueError("must have variable names that are not empty and do not contain =")
         return variables
-
-    @field_validator("user")
-    @classmethod
-    def _check_user(cls, user: int | str | None) -> int | str | None:
-        if isinstance(user, str) and "\0" in user:
-            raise ValueError("must not contain a NUL character")
-        return user
 
     def refuse_unusable(self) -> None:
         # The worker creates the runner in the same way.
