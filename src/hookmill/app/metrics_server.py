@@ -13,6 +13,7 @@ import platform
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import accumulate
@@ -30,6 +31,7 @@ from hookmill.app.metrics_files import ProcessMetrics, read_published
 from hookmill.domain.errors import HookmillError, ReportFailure, StoreUnavailable
 from hookmill.maintenance import DiskSpace
 from hookmill.metrics import Labels, MetricDefinition, MetricKind
+from hookmill.outbound.connection import in_thread
 from hookmill.store.monitoring import InstallationState
 from hookmill.store.private_file import open_lock_file
 from hookmill.web.hosts import OwnHosts
@@ -57,41 +59,30 @@ class StateReader:
     def __init__(self, read: Callable[[], InstallationState], report_failure: ReportFailure) -> None:
         self._read = read
         self._report_failure = report_failure
-        self._state: InstallationState | None = None
-        self._read_at = float("-inf")
-        self._wanted = threading.Event()
-        self._finished = threading.Condition()
-        self._thread: threading.Thread | None = None
+        self._reading: Future[InstallationState | None] | None = None
+        self._began_at = 0.0
 
     def latest(self) -> InstallationState | None:
-        """The state; None if the database does not answer in time. Blocks up to `STATE_TIMEOUT_SECONDS`."""
-        with self._finished:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="installation state", daemon=True)
-                self._thread.start()
-            if not self._is_fresh():
-                self._wanted.set()
-                self._finished.wait_for(self._is_fresh, STATE_TIMEOUT_SECONDS)
-            return self._state if self._is_fresh() else None
+        """The state; None if the database does not answer in time. Blocks up to `STATE_TIMEOUT_SECONDS`.
 
-    def _is_fresh(self) -> bool:
-        return time.monotonic() - self._read_at < STATE_SECONDS
+        One thread at a time may call this.
+        """
+        is_old = time.monotonic() - self._began_at >= STATE_SECONDS
+        if self._reading is None or (is_old and self._reading.done()):
+            self._began_at, self._reading = time.monotonic(), in_thread(self._read_or_report)
+        with suppress(TimeoutError):
+            return self._reading.result(STATE_TIMEOUT_SECONDS)
+        return None
 
-    def _run(self) -> None:
-        while True:
-            self._wanted.wait()
-            state = None
-            try:
-                state = self._read()
-            except StoreUnavailable:
-                # The metric `hookmill_database_up` shows this.
-                pass
-            except Exception as error:
-                self._report_failure("metrics", error)
-            with self._finished:
-                self._state, self._read_at = state, time.monotonic()
-                self._wanted.clear()
-                self._finished.notify_all()
+    def _read_or_report(self) -> InstallationState | None:
+        try:
+            return self._read()
+        except StoreUnavailable:
+            # The metric `hookmill_database_up` shows this.
+            return None
+        except Exception as error:
+            self._report_failure("metrics", error)
+            return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,16 +39,9 @@ CONNECTIONS_OF_WORKER: Final = POSTGRES_CONNECTIONS + 1
 """The connections of a worker: its pool, and the connection that listens. One for each run is extra."""
 
 
-@contextmanager
-def _database(settings: Settings) -> Iterator[Database | None]:
-    """The database; None if it is a SQLite file that does not exist yet, or another file."""
-    with open_database(settings.store_url(), connections=2) as database:
-        yield database if _exists(database) else None
-
-
 def _exists(database: Database) -> bool:
-    path = database.path
-    return path is None or database.has_sqlite_file()
+    """False if it is a SQLite file that does not exist yet, or another file."""
+    return database.path is None or database.has_sqlite_file()
 
 
 @contextmanager
@@ -57,8 +50,8 @@ def inspected(settings: Settings, *, is_sqlite: bool | None = None) -> Iterator[
     if is_sqlite is not None and is_sqlite == settings.on_postgres:
         yield None
         return
-    with _database(settings) as database:
-        if database is None:
+    with open_database(settings.store_url(), connections=2) as database:
+        if not _exists(database):
             yield None
             return
         with inspecting(database) as tx:

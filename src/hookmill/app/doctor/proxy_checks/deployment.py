@@ -156,27 +156,24 @@ class Deployment:
 
     def send(self, method: str, path: str, headers: Headers = (), body: bytes = b"") -> Response:
         """One request with a declared length."""
-        with self.connect() as connection:
-            connection.send(self.head(method, path, [*headers, ("Content-Length", str(len(body)))]) + body)
-            return connection.response(method)
+        head = self.head(method, path, [*headers, ("Content-Length", str(len(body)))])
+        return self._response(head + body, method)
 
     def deliver(self, body: bytes, headers: Headers = (), *, user_agent: bool = True) -> Response:
         """A delivery to a `token` webhook."""
         webhook = self.installation.for_delivery()
         length = ("Content-Length", str(len(body)))
-        with self.connect() as connection:
-            head = self.head("POST", webhook.path, [*webhook.authorization, length, *headers], user_agent=user_agent)
-            connection.send(head + body)
-            return connection.response()
+        head = self.head("POST", webhook.path, [*webhook.authorization, length, *headers], user_agent=user_agent)
+        return self._response(head + body)
 
     def deliver_in_chunks(self, body: bytes) -> Response:
         """A delivery without a declared length."""
         webhook = self.installation.for_delivery()
         chunks = [chunk(body[start : start + CHUNK_BYTES]) for start in range(0, len(body), CHUNK_BYTES)]
+        head = self.head("POST", webhook.path, [*webhook.authorization, ("Transfer-Encoding", "chunked")])
+        return self._response(head + b"".join(chunks) + chunk(b""))
+
+    def _response(self, request: bytes, method: str = "POST") -> Response:
         with self.connect() as connection:
-            connection.send(
-                self.head("POST", webhook.path, [*webhook.authorization, ("Transfer-Encoding", "chunked")])
-                + b"".join(chunks)
-                + chunk(b"")
-            )
-            return connection.response()
+            connection.send(request)
+            return connection.response(method)
