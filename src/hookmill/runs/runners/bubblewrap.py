@@ -302,15 +302,9 @@ class BubblewrapSettings(BaseModel):
         hidden = list(dict.fromkeys(str(path.parent) for path in (link, target) if not self._shows(path)))
         if not hidden:
             return None
-        place = "the runner's bubblewrap"
-        if link == target:
-            return f"Its sandbox does not contain {program}. Add the directory {hidden[0]} to read_only in {place}."
-        is_link = f"Its program {link} leads through a symbolic link to {target}."
-        if len(hidden) == 1:
-            return f"{is_link} Its sandbox does not contain {hidden[0]}. Add this directory to read_only in {place}."
+        place = program if link == target else f"{program}, which is a symbolic link to {target}"
         return (
-            f"{is_link} Its sandbox contains neither {hidden[0]} nor {hidden[1]}. Add both, or a directory that "
-            f"contains both, to read_only in {place}."
+            f"Its sandbox does not contain {place}. Add {' and '.join(hidden)} to read_only in the runner's bubblewrap."
         )
 
     def _shows(self, path: Path) -> bool:
