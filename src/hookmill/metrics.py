@@ -18,6 +18,8 @@ from typing import Final
 
 import msgspec
 
+from hookmill.domain.alarm import AlarmKind
+
 Labels = tuple[str, ...]
 """The values of a metric's labels, in the order of its definition."""
 Values = list[tuple[Labels, list[float]]]
@@ -109,17 +111,6 @@ COMPONENTS: Final = (
     "worker",
     "worker watch",
     "writer",
-)
-ALARM_KINDS: Final = (
-    "webhook_quiet",
-    "authentication_failing",
-    "rate_limited",
-    "runs_failing",
-    "runs_waiting",
-    "disk_low",
-    "clock_wrong",
-    "certificate_expiring",
-    "worker_stopped",
 )
 ATTEMPT_RESULTS: Final = ("succeeded", "failed", "cancelled", "abandoned", "host_fault")
 
@@ -290,7 +281,7 @@ PENDING_UPLOADS: Final = _gauge(
 OPEN_ALARMS: Final = _gauge(
     "hookmill_open_alarms",
     "Open alarms, also snoozed ones, by kind. At most 10,000 are counted.",
-    kind=ALARM_KINDS,
+    kind=tuple(AlarmKind),
 )
 DATABASE_BYTES: Final = _gauge(
     "hookmill_database_bytes",

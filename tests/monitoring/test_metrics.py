@@ -19,7 +19,6 @@ from hookmill.domain.errors import StoreUnavailable
 from hookmill.domain.run import Hold
 from hookmill.maintenance import DiskSpace
 from hookmill.metrics import (
-    ALARM_KINDS,
     HOST_METRICS,
     INSTALLATION_METRICS,
     PROCESS_METRICS,
@@ -229,10 +228,6 @@ def test_prometheus_reads_the_state_of_the_installation_and_the_host(tmp_path: P
     assert values["hookmill_database_bytes", "part=wal"] == 100
     assert values["hookmill_disk_free_bytes", ""] == 10
     assert values["hookmill_disk_full", ""] == 1
-
-
-def test_every_kind_of_alarm_is_a_value_of_the_label():
-    assert tuple(AlarmKind) == ALARM_KINDS
 
 
 def test_database_that_does_not_answer_leaves_the_other_metrics(tmp_path: Path):
