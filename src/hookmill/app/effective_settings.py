@@ -4,6 +4,8 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from pydantic import SecretStr
+
 from hookmill.domain.external_identity import GroupRole
 from hookmill.results.destinations import AnyDestination
 from hookmill.runs.runners import RunnerSettings
@@ -42,14 +44,12 @@ def _render_plain(value: Any) -> tuple[str, ...]:
             return ("not set",)
         case bool():
             return ("true" if value else "false",)
+        case SecretStr():
+            return ("set",)
         case tuple():
             return tuple(str(item) for item in value) or ("none",)
         case _:
             return (str(value),)
-
-
-def _render_secret(value: object) -> tuple[str, ...]:
-    return ("set" if value is not None else "not set",)
 
 
 def _render_database_url(value: Any) -> tuple[str, ...]:
@@ -77,15 +77,7 @@ def _render_roles(value: Mapping[str, tuple[GroupRole, ...]]) -> tuple[str, ...]
 _RENDERERS: Final[Mapping[str, Callable[[Any], tuple[str, ...]]]] = {
     "database_url": _render_database_url,
     "destinations": _render_summaries,
-    "master_key": _render_secret,
-    "master_key_previous": _render_secret,
-    "metrics_token": _render_secret,
-    "oidc_client_secret": _render_secret,
     "oidc_roles": _render_roles,
-    "otlp_headers": _render_secret,
     "repositories": _render_summaries,
     "runners": _render_runners,
-    "s3_access_key_id": _render_secret,
-    "s3_secret_access_key": _render_secret,
-    "smtp_password": _render_secret,
 }

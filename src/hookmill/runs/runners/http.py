@@ -22,7 +22,6 @@ from hookmill.domain.ids import RunKey, run_id
 from hookmill.domain.moment import iso
 from hookmill.domain.platform_report import PlatformReport
 from hookmill.domain.run import Ended, Run, RunState
-from hookmill.domain.run_secrets import RunSecretRule
 from hookmill.domain.secret import problem_of_variable
 from hookmill.domain.signatures import catalogue
 from hookmill.domain.signatures.scheme import Scheme
@@ -235,12 +234,6 @@ class HttpSettings(RunnerSettings):
         except HookmillError:
             raise Invalid(_secret_problem(self.secret_from)) from None
         return f"sends runs to {Endpoint(self.url).origin}, for at most {self.time_limit_seconds:,} s"
-
-    def secret_rule(self) -> RunSecretRule:
-        return RunSecretRule(
-            refusal="it hands runs to an agent platform, which has its own secrets. Choose a runner that starts a "
-            "command."
-        )
 
     def create_runner(self, context: RunnerContext) -> HttpRunner:
         assert context.database is not None, "the reports of the platform are in the database"

@@ -6,7 +6,6 @@ from typing import Literal
 from pydantic import Field
 
 from hookmill.domain.run import Ended, Run, RunState
-from hookmill.domain.run_secrets import RunSecretRule
 from hookmill.runs.package import Package, make_durable
 from hookmill.runs.runner import HostFault, NextInstruction
 from hookmill.runs.runners.kind import RunnerContext, RunnerSettings
@@ -41,11 +40,6 @@ class PackageSettings(RunnerSettings):
     """The settings of a runner that only writes the run's files."""
 
     kind: Literal["package"] = Field(default="package", description="`package` only writes the run's files.")
-
-    def secret_rule(self) -> RunSecretRule:
-        return RunSecretRule(
-            refusal="it only writes files, which never contain secrets. Choose a runner that starts a command."
-        )
 
     def create_runner(self, context: RunnerContext) -> PackageRunner:
         return PackageRunner()

@@ -134,21 +134,18 @@ class Workspaces:
             with self.database.read() as tx:
                 factory = factories.by_id(tx, run.factory_id)
                 assert factory is not None, "factories are never deleted"
-                repository = self._repository(workspace, factory.name)
+                repository = self.repositories.get(workspace.repository)
+                if repository is None or not repository.may_use(factory.name):
+                    raise WorkspaceRefused(
+                        f"The service started without a repository {workspace.repository!r} for this factory. If "
+                        "hookmill.toml has it now, restart the service. Otherwise add it there, or choose another "
+                        "repository in the automation."
+                    )
                 return repository, credential_of(
                     tx, workspace.repository, repository, factory.team_id, self.master_keys
                 )
         except StoreUnavailable as error:
             raise HostFault(f"The password of a repository could not be read: {error}") from error
-
-    def _repository(self, workspace: Workspace, factory: str) -> RepositorySettings:
-        repository = self.repositories.get(workspace.repository)
-        if repository is not None and repository.may_use(factory):
-            return repository
-        raise WorkspaceRefused(
-            f"The service started without a repository {workspace.repository!r} for this factory. If hookmill.toml has "
-            "it now, restart the service. Otherwise add it there, or choose another repository in the automation."
-        )
 
 
 def credential_of(
