@@ -5,5 +5,6 @@ from alembic import context
 from hookmill.store.schema import metadata
 
 connection = context.config.attributes["connection"]
-context.configure(connection=connection, target_metadata=metadata, transactional_ddl=True, render_as_batch=False)
+# Without a prefix: the template imports the names.
+context.configure(connection=connection, target_metadata=metadata, transactional_ddl=True, sqlalchemy_module_prefix="")
 context.run_migrations()
