@@ -110,6 +110,17 @@ def test_every_column_includes_a_new_one(database):
         assert [dict(row) for row in tx.all(sql)] == [{"a": 1, "b": None}]
 
 
+def test_list_selects_rows_and_unused_value_is_ignored(database):
+    with database.write() as tx:
+        for name in ("a", "b", "c"):
+            add_row(tx, name)
+        query = "SELECT name FROM metadata WHERE name IN :names ORDER BY name"
+        assert tx.scalars(query, names=["a", "c", "d"], unused=1) == ["a", "c"]
+        assert tx.scalar(query, names=["b"]) == "b"
+        assert tx.scalar(query, names=["d"]) is None
+        assert tx.integer("SELECT COUNT(*) FROM metadata WHERE name IN :names", names=["a", "b"]) == 2
+
+
 def test_inserted_rows_are_returned_and_counted(database):
     with database.write() as tx:
         tx.run("CREATE TABLE numbered (a INT)")
@@ -357,6 +368,8 @@ def test_text_that_cannot_be_stored_is_refused(store_url: str, text: str):
             return
         with pytest.raises(Invalid, match="NUL, or half of a surrogate pair"):
             tx.one("SELECT id FROM factories WHERE name = :name", name=text)
+        with pytest.raises(Invalid, match="NUL, or half of a surrogate pair"):
+            tx.one("SELECT id FROM factories WHERE name IN :names", names=["a", text])
 
 
 @pytest.mark.parametrize("name", ["feature%2Fx", "a?b", "a#b", "50%", "a b+c", "ü", "a&b=c", ":memory:", 'it\'s "x"'])

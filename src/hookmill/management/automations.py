@@ -73,7 +73,7 @@ class Automations:
             updated_at=now,
         )
         with self._installation.changing_definition(may) as change:
-            if len(automations.names_in(change.tx, may.factory.id)) >= AUTOMATIONS_PER_FACTORY:
+            if automations.count_live(change.tx, may.factory.id) >= AUTOMATIONS_PER_FACTORY:
                 raise LimitReached(
                     f"Factory {may.factory.name!r} has {AUTOMATIONS_PER_FACTORY} automations, which is the limit. "
                     "Delete one first."

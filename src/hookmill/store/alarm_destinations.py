@@ -46,8 +46,9 @@ def add(tx: Transaction, destination: AlarmDestination, target: Target, keys: Ma
 def of_factory(tx: Transaction, team: TeamId, factory: FactoryId | None) -> Sequence[AlarmDestination]:
     """The factory's destinations, oldest first; None for those of the installation."""
     condition = "d.factory_id = :factory" if factory is not None else "d.factory_id IS NULL"
-    values = {"factory": factory} if factory is not None else {}
-    rows = tx.all(f"{_SELECT} WHERE d.team_id = :team AND {condition} ORDER BY d.created_at, d.id", team=team, **values)
+    rows = tx.all(
+        f"{_SELECT} WHERE d.team_id = :team AND {condition} ORDER BY d.created_at, d.id", team=team, factory=factory
+    )
     return [_destination(row) for row in rows]
 
 

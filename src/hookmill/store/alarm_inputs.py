@@ -139,9 +139,9 @@ def has_accepted(tx: Transaction, webhook_no: int, since: int) -> bool | None:
 
 def _count_others(tx: Transaction, webhook_no: int, label: Label, since: int, at_most: int) -> int:
     """The number of attempts with this label, which is not Accepted; at most `at_most`."""
-    row = tx.one(
+    return tx.integer(
         f"""
-        SELECT COUNT(*) AS attempts
+        SELECT COUNT(*)
         FROM (
             SELECT 1 FROM deliveries
             WHERE webhook_no = :webhook AND label <> 1 AND label = {label:d} AND received_at >= :since
@@ -152,7 +152,6 @@ def _count_others(tx: Transaction, webhook_no: int, label: Label, since: int, at
         since=since,
         at_most=at_most,
     )
-    return int(row["attempts"]) if row is not None else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,9 +235,8 @@ def automation_names(
     names: dict[AutomationId, tuple[str, FactoryId]] = {}
     ordered = sorted(automations)
     for start in range(0, len(ordered), RUNS_READ):
-        parameters = {f"id_{number}": each for number, each in enumerate(ordered[start : start + RUNS_READ])}
-        places = ", ".join(f":{name}" for name in parameters)
-        rows = tx.all(f"SELECT id, name, factory_id FROM automations WHERE id IN ({places})", **parameters)
+        ids = ordered[start : start + RUNS_READ]
+        rows = tx.all("SELECT id, name, factory_id FROM automations WHERE id IN :ids", ids=ids)
         names |= {AutomationId(row["id"]): (row["name"], FactoryId(row["factory_id"])) for row in rows}
     return names
 

@@ -208,8 +208,8 @@ def page(
     rows = tx.all(
         f"SELECT {_COLUMNS} FROM alarms WHERE {' AND '.join(conditions)} ORDER BY id DESC LIMIT :limit",
         limit=limit,
-        **({"factory": factory} if factory is not None else {}),
-        **({"before": before} if before is not None else {}),
+        factory=factory,
+        before=before,
     )
     return [_alarm(row) for row in rows]
 
@@ -219,7 +219,7 @@ def by_key(tx: Transaction, factory: FactoryId | None, key: bytes) -> Alarm | No
     row = tx.one(
         f"SELECT {_COLUMNS} FROM alarms WHERE id = :id AND kind IN ({_KINDS}) AND {_in_factory(factory)}",
         id=key,
-        **({"factory": factory} if factory is not None else {}),
+        factory=factory,
     )
     return _alarm(row) if row is not None else None
 
@@ -233,7 +233,7 @@ def has_open(tx: Transaction, factory: FactoryId | None, now: int) -> bool:
         LIMIT 1
         """,
         now=now,
-        **({"factory": factory} if factory is not None else {}),
+        factory=factory,
     )
     return row is not None
 

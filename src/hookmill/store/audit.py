@@ -66,8 +66,8 @@ def newest(
         """,
         team=team,
         limit=limit,
-        **({"factory": factory} if factory is not None else {}),
-        **({"before": before} if before is not None else {}),
+        factory=factory,
+        before=before,
     )
     return [_entry(row) for row in rows]
 

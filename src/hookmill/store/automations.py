@@ -114,7 +114,7 @@ def failing(tx: Transaction, *, automation: AutomationId | None = None) -> list[
         ORDER BY a.id
         LIMIT 100
         """,
-        **({"automation": automation} if automation is not None else {}),
+        automation=automation,
     )
     return [_automation(row) for row in rows]
 
@@ -156,9 +156,10 @@ def in_factory(tx: Transaction, factory: FactoryId) -> Sequence[Automation]:
     return [_automation(row) for row in rows]
 
 
-def names_in(tx: Transaction, factory: FactoryId) -> list[str]:
-    rows = tx.all("SELECT name FROM automations WHERE factory_id = :factory AND deleted_at IS NULL", factory=factory)
-    return [row["name"] for row in rows]
+def count_live(tx: Transaction, factory: FactoryId) -> int:
+    """The number of the factory's automations that are not deleted."""
+    query = "SELECT COUNT(*) FROM automations WHERE factory_id = :factory AND deleted_at IS NULL"
+    return tx.integer(query, factory=factory)
 
 
 def parsed_triggers(stored: str) -> TriggersByKind:

@@ -9,15 +9,16 @@ import sqlite3
 import stat
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 from urllib.parse import quote, unquote, urlsplit
 
-from sqlalchemy import Connection, CursorResult, RowMapping, TextClause, TextualSelect, column, text
+from sqlalchemy import Connection, CursorResult, RowMapping, TextClause, TextualSelect, bindparam, column, text
 from sqlalchemy.exc import DataError, DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
@@ -39,7 +40,11 @@ _SQLITE_PREFIX: Final = "sqlite:///"
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """One open transaction. Statements are SQL text with `:named` parameters; rows come back as mappings."""
+    """One open transaction. Statements are SQL text with `:named` parameters; rows come back as mappings.
+
+    A value may be a list that is not empty, such as in `id IN :ids`. Other values that the statement does not name are
+    ignored.
+    """
 
     connection: Connection
 
@@ -55,17 +60,31 @@ class Transaction:
         """All rows of the result."""
         return self._execute(sql, values).mappings().all()
 
+    def scalar(self, sql: str, **values: Any) -> Any | None:
+        """The first column of the first row; None if the result is empty."""
+        return self._execute(sql, values).scalar()
+
+    def scalars(self, sql: str, **values: Any) -> list[Any]:
+        """The first column of all rows."""
+        return list(self._execute(sql, values).scalars())
+
+    def integer(self, sql: str, **values: Any) -> int:
+        """The first column of a result with one row, such as that of COUNT."""
+        return int(self._execute(sql, values).scalar_one())
+
     def run(self, sql: str, **values: Any) -> int:
         """Execute the statement. Returns the number of rows that it inserted, updated or deleted."""
         return self._execute(sql, values).rowcount
 
     def _execute(self, sql: str, values: dict[str, Any]) -> CursorResult[Any]:
-        statement = _statement(sql, self.connection.dialect.name)
+        lists = tuple(name for name, value in values.items() if type(value) is list)
+        statement = _statement(sql, self.connection.dialect.name, lists)
         try:
             result = self.connection.execute(statement.executable, values)
         except (DataError, UnicodeEncodeError):
             # PostgreSQL's text can't contain a NUL, and UTF-8 can't encode half of a surrogate pair.
-            if any(isinstance(value, str) and _UNSTORABLE.search(value) for value in values.values()):
+            flat = chain(*(value if type(value) is list else [value] for value in values.values()))
+            if any(isinstance(value, str) and _UNSTORABLE.search(value) for value in flat):
                 raise Invalid("A text contains NUL, or half of a surrogate pair. Remove it.") from None
             raise
         if not statement.has_final_columns:
@@ -130,8 +149,9 @@ class _Statement:
 
     __slots__ = ("executable", "has_final_columns")
 
-    def __init__(self, sql: str) -> None:
-        self.executable: TextClause | TextualSelect = text(sql)
+    def __init__(self, sql: str, lists: Iterable[str]) -> None:
+        clause = text(sql).bindparams(*[bindparam(name, expanding=True) for name in lists])
+        self.executable: TextClause | TextualSelect = clause
         # A migration may change what `SELECT *` returns.
         self.has_final_columns = _EVERY_COLUMN.search(sql) is not None
 
@@ -145,12 +165,12 @@ class _Statement:
 
 
 @lru_cache(512)
-def _statement(sql: str, _dialect: str) -> _Statement:
+def _statement(sql: str, _dialect: str, lists: tuple[str, ...]) -> _Statement:
     """The parsed statement. Parsing each statement again would take a quarter of the time to create a webhook.
 
-    The databases name columns without an alias differently.
+    The databases name columns without an alias differently. `lists` are the parameters whose values are lists.
     """
-    return _Statement(sql)
+    return _Statement(sql, lists)
 
 
 class Database:

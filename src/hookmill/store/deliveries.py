@@ -181,8 +181,7 @@ def of_identities(
 
 def newest_key(tx: Transaction) -> DeliveryKey | None:
     """The key of the newest delivery of all factories; None if the log is empty."""
-    row = tx.one("SELECT id FROM deliveries ORDER BY id DESC LIMIT 1")
-    return DeliveryKey(bytes(row["id"])) if row else None
+    return tx.scalar("SELECT id FROM deliveries ORDER BY id DESC LIMIT 1")
 
 
 def _webhook_numbers(tx: Transaction, factory: FactoryId, webhooks: Collection[WebhookUid] | None) -> list[int]:
@@ -236,7 +235,7 @@ def oldest(
         factory=factory,
         after=after or b"",
         limit=limit,
-        **({"webhook": webhook} if webhook is not None else {}),
+        webhook=webhook,
     )
     return [_delivery(row) for row in rows]
 
@@ -258,23 +257,21 @@ def by_keys(tx: Transaction, factory: FactoryId, keys: Sequence[DeliveryKey]) ->
     """The deliveries of the factory that have these keys."""
     if not keys:
         return []
-    parameters = {f"key_{number}": key for number, key in enumerate(keys)}
     rows = tx.all(
         f"""
         SELECT {_COLUMNS}
         FROM deliveries d JOIN webhooks w ON w.no = d.webhook_no
-        WHERE w.factory_id = :factory AND d.id IN ({", ".join(f":{name}" for name in parameters)})
+        WHERE w.factory_id = :factory AND d.id IN :keys
         """,
         factory=factory,
-        **parameters,
+        keys=list(keys),
     )
     return [_delivery(row) for row in rows]
 
 
 def payload(tx: Transaction, key: DeliveryKey) -> bytes | None:
     """The body, byte for byte; None if it is not stored."""
-    row = tx.one("SELECT body FROM payloads WHERE delivery_id = :id", id=key)
-    return bytes(row["body"]) if row else None
+    return tx.scalar("SELECT body FROM payloads WHERE delivery_id = :id", id=key)
 
 
 def lock_against_pruning(tx: Transaction, key: DeliveryKey) -> None:

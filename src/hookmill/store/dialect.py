@@ -43,10 +43,7 @@ def lock(tx: Transaction, number: int) -> None:
 
 def try_lock(tx: Transaction, number: int) -> bool:
     """Acquire an advisory lock until the transaction ends. Returns False if another transaction has the lock."""
-    if tx.on_sqlite:
-        return True
-    row = tx.one("SELECT pg_try_advisory_xact_lock(:number) AS is_ours", number=number)
-    return bool(row and row["is_ours"])
+    return tx.on_sqlite or bool(tx.scalar("SELECT pg_try_advisory_xact_lock(:number)", number=number))
 
 
 def transaction_number(tx: Transaction) -> int:
@@ -55,26 +52,20 @@ def transaction_number(tx: Transaction) -> int:
     if tx.on_sqlite:
         return 0
     # The `xmax` of a snapshot is not enough: transactions with higher numbers than the last one that ended may be open.
-    row = tx.one("SELECT CAST(CAST(pg_current_xact_id() AS text) AS bigint) AS number")
-    assert row is not None
-    return int(row["number"])
+    return tx.integer("SELECT CAST(CAST(pg_current_xact_id() AS text) AS bigint)")
 
 
 def last_ended_transaction(tx: Transaction) -> int:
     """The highest number of a transaction that wrote and has ended; 0 on SQLite."""
     if tx.on_sqlite:
         return 0
-    row = tx.one("SELECT CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS text) AS bigint) - 1 AS number")
-    assert row is not None
-    return int(row["number"])
+    return tx.integer("SELECT CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS text) AS bigint) - 1")
 
 
 def has_ended_before(tx: Transaction, number: int) -> bool:
     """Whether all transactions that write, and whose number is lower, have ended."""
-    if tx.on_sqlite:
-        return True
-    row = tx.one("SELECT CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text) AS bigint) AS number")
-    return row is not None and int(row["number"]) >= number
+    oldest_open = "SELECT CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text) AS bigint)"
+    return tx.on_sqlite or tx.integer(oldest_open) >= number
 
 
 def force_custom_query_plans(tx: Transaction) -> None:
@@ -104,16 +95,12 @@ def server_time(tx: Transaction) -> int | None:
     """The time of the database server, in µs since 1970. None on SQLite, which has no clock of its own."""
     if tx.on_sqlite:
         return None
-    row = tx.one("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint) AS now")
-    assert row is not None
-    return int(row["now"])
+    return tx.integer("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)")
 
 
 def database_bytes(tx: Transaction) -> int:
     """The size of the database in bytes. For PostgreSQL only; SQLite's database is a file."""
-    row = tx.one("SELECT pg_database_size(current_database()) AS bytes")
-    assert row is not None
-    return int(row["bytes"])
+    return tx.integer("SELECT pg_database_size(current_database())")
 
 
 def bytes_type(tx: Transaction) -> str:
@@ -123,8 +110,7 @@ def bytes_type(tx: Transaction) -> str:
 def has_table(tx: Transaction, name: str) -> bool:
     if tx.on_sqlite:
         return tx.one("SELECT 1 AS one FROM sqlite_master WHERE type = 'table' AND name = :name", name=name) is not None
-    row = tx.one("SELECT to_regclass(:name) IS NOT NULL AS has_table", name=name)
-    return row is not None and bool(row["has_table"])
+    return bool(tx.scalar("SELECT to_regclass(:name) IS NOT NULL", name=name))
 
 
 def accepts_writes(database: Database) -> bool:
@@ -134,10 +120,10 @@ def accepts_writes(database: Database) -> bool:
         with database.read() as tx:
             return tx.one("SELECT 1 AS one") is not None and os.access(database.path, os.W_OK)
     with database.read() as tx:
-        row = tx.one(
-            "SELECT pg_is_in_recovery() OR current_setting('default_transaction_read_only')::boolean AS is_read_only"
+        is_read_only = tx.scalar(
+            "SELECT pg_is_in_recovery() OR current_setting('default_transaction_read_only')::boolean"
         )
-    if row is not None and not row["is_read_only"]:
+    if not is_read_only:
         return True
     # A connection keeps the setting of the time when it was opened.
     database.discard_connections()

@@ -19,8 +19,7 @@ def add_team(tx: Transaction, team: TeamId, name: str, now: int) -> None:
 
 def only_team(tx: Transaction) -> TeamId | None:
     """The installation's only team; None before the first start."""
-    row = tx.one("SELECT id FROM teams ORDER BY created_at, id LIMIT 1")
-    return TeamId(row["id"]) if row else None
+    return tx.scalar("SELECT id FROM teams ORDER BY created_at, id LIMIT 1")
 
 
 def add_factory(tx: Transaction, factory: Factory, now: int) -> None:

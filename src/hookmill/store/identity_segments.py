@@ -131,24 +131,21 @@ def close_full_segment(database: Database, now: int) -> int:
     """
     with database.read() as tx:
         segment = tx.one("SELECT no, opened_at FROM identity_segments WHERE closed_at IS NULL")
-        row = tx.one(
-            "SELECT COUNT(*) AS count FROM (SELECT 1 FROM identities WHERE segment = :no LIMIT :at_most) AS counted",
+        identities = tx.integer(
+            "SELECT COUNT(*) FROM (SELECT 1 FROM identities WHERE segment = :no LIMIT :at_most) AS counted",
             no=segment["no"] if segment is not None else FIRST_SEGMENT,
             at_most=SEGMENT_ROWS,
         )
         unfiltered = tx.all("SELECT no FROM identity_segments WHERE filter_no IS NULL AND closed_at IS NOT NULL")
-    assert row is not None
-    identities = int(row["count"])
     is_old = segment is not None and now >= segment["opened_at"] + SEGMENT_DAYS * DAY_US
     is_due = identities >= SEGMENT_ROWS or (is_old and identities > 0)
     if segment is not None and (not is_due or len(unfiltered) >= UNFILTERED_MAX):
         return identities
     with database.read() as tx:
-        newest = tx.one(
-            "SELECT MAX(claimed_at) AS claimed_at FROM identities WHERE segment = :no",
+        newest_claim = tx.scalar(
+            "SELECT MAX(claimed_at) FROM identities WHERE segment = :no",
             no=segment["no"] if segment is not None else FIRST_SEGMENT,
         )
-    newest_claim = newest["claimed_at"] if newest is not None else None
     with database.write() as tx:
         if not dialect.try_lock(tx, _SEGMENTS_LOCK):
             return identities
@@ -225,9 +222,7 @@ def add_filter(database: Database) -> bool:
     # A later transaction, so that it sees what the transactions before `writable_before` have committed.
     with database.read() as tx:
         dialect.allow_long_statements(tx, _SECONDS_MAX)
-        row = tx.one("SELECT COUNT(*) AS count FROM identities WHERE segment = :no", no=segment["no"])
-        assert row is not None
-        identity_count = int(row["count"])
+        identity_count = tx.integer("SELECT COUNT(*) FROM identities WHERE segment = :no", no=segment["no"])
         last = tx.one("SELECT no, capacity, identity_count, bits FROM identity_filters ORDER BY no DESC LIMIT 1")
     if last is not None and last["identity_count"] + identity_count <= last["capacity"]:
         filter_no, capacity, bits = last["no"], last["capacity"], bytearray(last["bits"])
@@ -334,7 +329,7 @@ def forget_old(tx: Transaction, now: int, at_most: int) -> int:
         _remove_segment(tx, segment["no"], segment["filter_no"])
         return 1
     _lock_webhooks(tx, sorted({row["webhook_no"] for row in rows}))
-    row = tx.one("SELECT no FROM identity_segments WHERE closed_at IS NULL")
+    open_segment = tx.scalar("SELECT no FROM identity_segments WHERE closed_at IS NULL")
     removed = {
         "segment": segment["no"],
         "webhook": rows[-1]["webhook_no"],
@@ -349,7 +344,7 @@ def forget_old(tx: Transaction, now: int, at_most: int) -> int:
         WHERE i.segment = :segment AND (i.webhook_no, i.digest) <= (:webhook, :digest) AND i.kind = :body
         ON CONFLICT DO NOTHING
         """,
-        open=row["no"] if row is not None else FIRST_SEGMENT,
+        open=open_segment if open_segment is not None else FIRST_SEGMENT,
         body=int(IdentityKind.BODY_SHA256),
         **removed,
     )

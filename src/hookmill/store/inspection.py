@@ -115,7 +115,7 @@ def uses_wal(path: Path) -> bool:
 def postgres_state(tx: Transaction, now_us: int) -> PostgresState:
     """`now_us` is this host's time in µs since 1970, just before the call."""
     began = time.monotonic_ns()
-    clock = tx.one("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint) AS now")
+    server_us = tx.integer("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)")
     query_us = (time.monotonic_ns() - began) // 1000
     row = tx.one(
         """
@@ -134,9 +134,8 @@ def postgres_state(tx: Transaction, now_us: int) -> PostgresState:
                 WHERE backend_type = 'client backend' AND application_name NOT LIKE 'hookmill%') AS others
         """
     )
-    assert clock is not None
     assert row is not None
-    replaced = tx.all(
+    replaced_settings = tx.scalars(
         """
         SELECT name || ' = ' || reset_val || CASE WHEN unit IS NULL THEN '' ELSE ' ' || unit END AS text
         FROM pg_settings
@@ -156,12 +155,12 @@ def postgres_state(tx: Transaction, now_us: int) -> PostgresState:
         version=row["version"],
         is_standby=row["is_standby"],
         is_read_only=row["read_only"] == "on",
-        replaced_settings=[each["text"] for each in replaced],
+        replaced_settings=replaced_settings,
         fsync=row["fsync"] == "on",
         full_page_writes=row["full_page_writes"] == "on",
         # -1 means that there is no limit.
         connections_max=min(limit for limit in limits if limit >= 0),
         connections_of_others=row["others"],
-        clock_ahead_us=clock["now"] - (now_us + query_us // 2),
+        clock_ahead_us=server_us - (now_us + query_us // 2),
         query_us=query_us,
     )

@@ -78,10 +78,9 @@ def removable(database: Database, now: int, *, at_most: int) -> Iterator[Sequenc
 
 def keys_of_webhook(tx: Transaction, webhook_no: int, *, at_most: int) -> Sequence[bytes]:
     """The keys of up to `at_most` rows of one webhook."""
-    rows = tx.all(
+    return tx.scalars(
         "SELECT id FROM deliveries WHERE webhook_no = :webhook LIMIT :at_most", webhook=webhook_no, at_most=at_most
     )
-    return [bytes(row["id"]) for row in rows]
 
 
 def remove(tx: Transaction, keys: Sequence[bytes]) -> int:
@@ -93,16 +92,15 @@ def remove(tx: Transaction, keys: Sequence[bytes]) -> int:
         keys = _locked(tx, keys)
     if not keys:
         return 0
-    selected = _parameters(keys)
     # The runs are checked after the rows are locked, because a replay may have added one before.
     removed = tx.all(
-        f"""
+        """
         DELETE FROM deliveries
-        WHERE id IN ({_names(selected)})
+        WHERE id IN :keys
           AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.delivery_id = deliveries.id AND r.finished_at IS NULL)
         RETURNING id, label
         """,
-        **selected,
+        keys=list(keys),
     )
     remove_runs_and_payloads(tx, [bytes(row["id"]) for row in removed if row["label"] == Label.ACCEPTED])
     return len(removed)
@@ -110,17 +108,7 @@ def remove(tx: Transaction, keys: Sequence[bytes]) -> int:
 
 def _locked(tx: Transaction, keys: Sequence[bytes]) -> Sequence[bytes]:
     """Those of the keys whose rows this transaction could lock. A replay keeps its delivery's row locked."""
-    selected = _parameters(keys)
-    rows = tx.all(f"SELECT id FROM deliveries WHERE id IN ({_names(selected)}) FOR UPDATE SKIP LOCKED", **selected)
-    return [bytes(row["id"]) for row in rows]
-
-
-def _parameters(keys: Sequence[bytes]) -> dict[str, bytes]:
-    return {f"key_{number}": key for number, key in enumerate(keys)}
-
-
-def _names(parameters: dict[str, bytes]) -> str:
-    return ", ".join(f":{name}" for name in parameters)
+    return tx.scalars("SELECT id FROM deliveries WHERE id IN :keys FOR UPDATE SKIP LOCKED", keys=list(keys))
 
 
 def _webhooks_to_prune(database: Database, cutoff: int) -> tuple[dict[int, _Kept], bytes]:
@@ -159,7 +147,7 @@ def _webhooks_to_prune(database: Database, cutoff: int) -> tuple[dict[int, _Kept
 
 def _oldest_kept_at(tx: Transaction, webhook_no: int, *, only_accepted: bool) -> int:
     """When the oldest of the newest `LOG_ROWS_KEPT` rows was received, in µs; 0 if there are fewer rows."""
-    row = tx.one(
+    received_at = tx.scalar(
         f"""
         SELECT received_at
         FROM deliveries
@@ -169,6 +157,6 @@ def _oldest_kept_at(tx: Transaction, webhook_no: int, *, only_accepted: bool) ->
         """,
         webhook=webhook_no,
         newer_rows=LOG_ROWS_KEPT - 1,
-        **({"accepted": int(Label.ACCEPTED)} if only_accepted else {}),
+        accepted=int(Label.ACCEPTED),
     )
-    return row["received_at"] if row else 0
+    return received_at or 0

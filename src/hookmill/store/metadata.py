@@ -14,8 +14,8 @@ def table_exists(tx: Transaction) -> bool:
 def value(tx: Transaction, name: str, *, locked: bool = False) -> str | None:
     """The value; None if it is not set. If `locked`, no other transaction can change it before this one ends."""
     lock = dialect.lock_clause(tx, "FOR SHARE") if locked else ""
-    row = tx.one(f"SELECT value FROM metadata WHERE name = :name {lock}", name=name)
-    return bytes(row["value"]).decode() if row is not None else None
+    stored: bytes | None = tx.scalar(f"SELECT value FROM metadata WHERE name = :name {lock}", name=name)
+    return stored.decode() if stored is not None else None
 
 
 def set_value(tx: Transaction, name: str, text: str) -> None:

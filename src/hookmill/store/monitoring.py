@@ -56,11 +56,9 @@ def installation_state(tx: Transaction, now: int, files: Mapping[str, Path]) -> 
 
 
 def _count(tx: Transaction, table: str, condition: str) -> int:
-    row = tx.one(
-        f"SELECT COUNT(*) AS rows FROM (SELECT 1 FROM {table} WHERE {condition} LIMIT :most) AS counted",
-        most=COUNTED_MAX,
+    return tx.integer(
+        f"SELECT COUNT(*) FROM (SELECT 1 FROM {table} WHERE {condition} LIMIT :most) AS counted", most=COUNTED_MAX
     )
-    return int(row["rows"]) if row is not None else 0
 
 
 def _oldest_ready_at(tx: Transaction) -> int | None:

@@ -37,7 +37,7 @@ def tables_with_rows(tx: Transaction) -> list[str]:
     checks = " UNION ALL ".join(
         f"SELECT '{table.name}' AS name WHERE EXISTS (SELECT 1 FROM {table.quoted})" for table in TABLES
     )
-    return [row["name"] for row in tx.all(checks)]
+    return tx.scalars(checks)
 
 
 def not_empty_error(names: Sequence[str]) -> Conflict:

@@ -25,8 +25,7 @@ def stored_revision(tx: Transaction) -> str | None:
     # Without Alembic: importing it would take more time than all the rest of most starts.
     if not dialect.has_table(tx, "alembic_version"):
         return None
-    row = tx.one("SELECT version_num FROM alembic_version")
-    return str(row["version_num"]) if row is not None else None
+    return tx.scalar("SELECT version_num FROM alembic_version")
 
 
 def refuse_unknown_schema(tx: Transaction) -> None:

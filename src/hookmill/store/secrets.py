@@ -35,8 +35,7 @@ class SecretUse:
 
 
 def secret_id_named(tx: Transaction, team: TeamId, name: str) -> SecretId | None:
-    row = tx.one("SELECT id FROM secrets WHERE team_id = :team AND name = :name", team=team, name=name)
-    return SecretId(row["id"]) if row else None
+    return tx.scalar("SELECT id FROM secrets WHERE team_id = :team AND name = :name", team=team, name=name)
 
 
 def of_team(tx: Transaction, team: TeamId) -> Sequence[StoredSecret]:
@@ -65,8 +64,7 @@ def of_team(tx: Transaction, team: TeamId) -> Sequence[StoredSecret]:
 
 
 def is_for_runs(tx: Transaction, secret: SecretId) -> bool:
-    row = tx.one("SELECT for_runs FROM secrets WHERE id = :id", id=secret)
-    return row is not None and bool(row["for_runs"])
+    return bool(tx.scalar("SELECT for_runs FROM secrets WHERE id = :id", id=secret))
 
 
 def for_runs(tx: Transaction, factory: FactoryId, names: Iterable[str]) -> Mapping[str, SecretId]:
@@ -82,9 +80,7 @@ def for_runs(tx: Transaction, factory: FactoryId, names: Iterable[str]) -> Mappi
 
 
 def creating_factory(tx: Transaction, secret: SecretId) -> FactoryId:
-    row = tx.one("SELECT factory_id FROM secrets WHERE id = :id", id=secret)
-    assert row is not None
-    return FactoryId(row["factory_id"])
+    return FactoryId(str(tx.scalar("SELECT factory_id FROM secrets WHERE id = :id", id=secret)))
 
 
 def uses_of_team_secrets(tx: Transaction, team: TeamId) -> Sequence[SecretUse]:
@@ -142,8 +138,7 @@ def add_secret(
 def add_version(tx: Transaction, secret: SecretId, value: SecretValue, keys: MasterKeys, now: int) -> str:
     """Store `value` as the secret's newest version. Returns the version's id."""
     sealing_key = binding.sealing_key(tx, keys)
-    row = tx.one("SELECT COALESCE(MAX(version), 0) AS newest FROM secret_versions WHERE secret_id = :id", id=secret)
-    version = row["newest"] + 1 if row else 1
+    version = 1 + tx.integer("SELECT COALESCE(MAX(version), 0) FROM secret_versions WHERE secret_id = :id", id=secret)
     version_id = f"{secret}.{version}"
     tx.run(
         """
@@ -161,17 +156,13 @@ def add_version(tx: Transaction, secret: SecretId, value: SecretValue, keys: Mas
 
 
 def newest_version_id(tx: Transaction, secret: SecretId) -> str | None:
-    row = tx.one(
-        "SELECT id FROM secret_versions WHERE secret_id = :secret ORDER BY version DESC LIMIT 1",
-        secret=secret,
-    )
-    return row["id"] if row else None
+    query = "SELECT id FROM secret_versions WHERE secret_id = :secret ORDER BY version DESC LIMIT 1"
+    return tx.scalar(query, secret=secret)
 
 
 def version_sealed_with(tx: Transaction, key_id: str) -> str | None:
     """The id of any version that this key seals; None if there is none."""
-    row = tx.one("SELECT id FROM secret_versions WHERE key_id = :key LIMIT 1", key=key_id)
-    return row["id"] if row is not None else None
+    return tx.scalar("SELECT id FROM secret_versions WHERE key_id = :key LIMIT 1", key=key_id)
 
 
 def reveal(tx: Transaction, version_id: str, keys: MasterKeys) -> SecretValue:

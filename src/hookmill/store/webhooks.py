@@ -69,10 +69,9 @@ def add(tx: Transaction, webhook: WebhookFields, now: int) -> None:
 
 def count_live(tx: Transaction, factory: FactoryId) -> int:
     """The number of the factory's webhooks that are not deleted."""
-    row = tx.one(
-        "SELECT COUNT(*) AS live FROM webhooks WHERE factory_id = :factory AND state <> 'deleted'", factory=factory
+    return tx.integer(
+        "SELECT COUNT(*) FROM webhooks WHERE factory_id = :factory AND state <> 'deleted'", factory=factory
     )
-    return int(row["live"]) if row else 0
 
 
 def by_uid(tx: Transaction, uid: WebhookUid) -> Webhook | None:
@@ -85,11 +84,8 @@ def with_uids(tx: Transaction, uids: Collection[WebhookUid]) -> dict[WebhookUid,
     """The webhooks with these uids, in any state and of any factory. Unknown uids are omitted."""
     if not uids:
         return {}
-    parameters = {f"uid_{number}": uid for number, uid in enumerate(uids)}
-    placeholders = ", ".join(f":{name}" for name in parameters)
     rows = tx.all(
-        f"SELECT {_COLUMNS} FROM webhooks w JOIN secrets s ON s.id = w.secret_id WHERE w.uid IN ({placeholders})",
-        **parameters,
+        f"SELECT {_COLUMNS} FROM webhooks w JOIN secrets s ON s.id = w.secret_id WHERE w.uid IN :uids", uids=list(uids)
     )
     return {WebhookUid(row["uid"]): _webhook(row) for row in rows}
 
@@ -216,9 +212,14 @@ def secret_of(tx: Transaction, uid: WebhookUid) -> tuple[SecretId, str | None]:
 def increment_revisions(tx: Transaction, factory: FactoryId, uids: Iterable[WebhookUid]) -> None:
     """Make every process reload these webhooks of the factory, because their automations have changed."""
     # Rows are locked in the order of the webhooks' numbers, like in admission. Otherwise transactions could deadlock.
-    sql = "SELECT no FROM webhooks WHERE uid = :uid AND factory_id = :factory"
-    numbers = [row["no"] for uid in set(uids) if (row := tx.one(sql, uid=uid, factory=factory))]
-    for no in sorted(numbers):
+    selected = list(uids)
+    if not selected:
+        return
+    for no in tx.scalars(
+        "SELECT no FROM webhooks WHERE uid IN :uids AND factory_id = :factory ORDER BY no",
+        uids=selected,
+        factory=factory,
+    ):
         tx.run("UPDATE webhooks SET revision = revision + 1 WHERE no = :no", no=no)
 
 

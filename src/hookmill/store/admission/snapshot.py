@@ -166,10 +166,9 @@ class Snapshot:
         """
         try:
             with self._database.read() as tx:
-                rows = tx.all(
+                uids = tx.scalars(
                     "SELECT uid FROM webhooks WHERE state = 'enabled' ORDER BY no LIMIT :most", most=WEBHOOKS_MAX
                 )
-            uids = [row["uid"] for row in rows]
             for start in range(0, len(uids), PRELOAD_PER_QUERY):
                 self._preload_batch(set(uids[start : start + PRELOAD_PER_QUERY]))
                 yield

@@ -343,7 +343,7 @@ def _times_received_near(
     tx: Transaction, webhook_no: int, rate_limit: int, group: Sequence[tuple[int, Plan]]
 ) -> list[int]:
     """The times of the log rows that can be in the sliding window of a plan of the group, oldest first."""
-    rows = tx.all(
+    return tx.scalars(
         """
         SELECT received_at
         FROM deliveries
@@ -355,7 +355,6 @@ def _times_received_near(
         since=min(plan.received_at for _, plan in group) - WINDOW_US,
         until=max(plan.received_at for _, plan in group) + WINDOW_US,
     )
-    return [row["received_at"] for row in rows]
 
 
 def _refuse_excess(

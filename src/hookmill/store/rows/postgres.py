@@ -84,8 +84,7 @@ def analyze(tx: Transaction, tables: Sequence[StoredTable]) -> None:
 
 def _sequence(tx: Transaction, table: StoredTable) -> str | None:
     """The name of the sequence that generates the key of this table, ready for SQL. None if there is none."""
-    row = tx.one("SELECT pg_get_serial_sequence(:table, :column) AS name", table=table.quoted, column=table.key[0].name)
-    return row["name"] if row is not None else None
+    return tx.scalar("SELECT pg_get_serial_sequence(:table, :column)", table=table.quoted, column=table.key[0].name)
 
 
 def _with_booleans(row: Values, positions: Sequence[int]) -> Sequence[Any]:

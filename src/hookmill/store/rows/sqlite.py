@@ -34,8 +34,8 @@ def generated_numbers(tx: Transaction) -> dict[str, int]:
     numbers = {row["name"]: int(row["seq"]) for row in tx.all("SELECT name, seq FROM sqlite_sequence")}
     for table in TABLES:
         if table.name in numbers:
-            row = tx.one(f"SELECT MAX({table.key[0].quoted}) AS number FROM {table.quoted}")
-            numbers[table.name] = max(numbers[table.name], int(row["number"] or 0) if row is not None else 0)
+            highest = tx.scalar(f"SELECT MAX({table.key[0].quoted}) FROM {table.quoted}")
+            numbers[table.name] = max(numbers[table.name], highest or 0)
     return numbers
 
 

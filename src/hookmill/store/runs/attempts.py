@@ -145,10 +145,10 @@ def finish(
 
 def _replaced_or(tx: Transaction, key: RunKey, cancelled: Ended) -> Ended:
     """The result of a run that was stopped: replaced if another run replaces it, otherwise `cancelled`."""
-    row = tx.one("SELECT replaced_by FROM runs WHERE id = :id AND replaced_by IS NOT NULL", id=key)
-    if row is None:
+    replaced_by = tx.scalar("SELECT replaced_by FROM runs WHERE id = :id", id=key)
+    if replaced_by is None:
         return cancelled
-    reason = held.reason_for(RunState.REPLACED, RunKey(bytes(row["replaced_by"])))
+    reason = held.reason_for(RunState.REPLACED, replaced_by)
     return replace(cancelled, state=RunState.REPLACED, reason=reason)
 
 

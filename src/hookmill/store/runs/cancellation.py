@@ -4,7 +4,7 @@ The runs of a batch are selected outside the transaction that cancels them. Thei
 and on SQLite, deliveries wait until a transaction that writes has ended.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final
@@ -49,8 +49,8 @@ class RunFilter:
         return {
             "factory": self.factory,
             "newest": self.newest,
-            **({"automation": self.automation} if self.automation is not None else {}),
-            **({"webhook_no": self.webhook_no} if self.webhook_no is not None else {}),
+            "automation": self.automation,
+            "webhook_no": self.webhook_no,
         }
 
 
@@ -103,21 +103,19 @@ def parts_with(state: RunState | None) -> Sequence[PartToCancel]:
 
 def newest_run(tx: Transaction) -> RunKey | None:
     """The key of the newest run of all factories; None if there is no run."""
-    row = tx.one("SELECT id FROM runs ORDER BY id DESC LIMIT 1")
-    return None if row is None else RunKey(bytes(row["id"]))
+    return tx.scalar("SELECT id FROM runs ORDER BY id DESC LIMIT 1")
 
 
 def count_to_cancel(tx: Transaction, run_filter: RunFilter) -> int:
     """How many runs match the filter, without running ones whose cancellation was requested."""
     dialect.force_custom_query_plans(tx)
-    counts = (
-        tx.one(
-            f"SELECT COUNT(*) AS runs FROM runs WHERE {_CONDITION_BY_PART[part]} AND {run_filter.condition()}",
+    return sum(
+        tx.integer(
+            f"SELECT COUNT(*) FROM runs WHERE {_CONDITION_BY_PART[part]} AND {run_filter.condition()}",
             **run_filter.parameters(),
         )
         for part in parts_with(run_filter.state)
     )
-    return sum(int(row["runs"]) for row in counts if row is not None)
 
 
 def next_to_cancel(
@@ -136,7 +134,7 @@ def next_to_cancel(
         LIMIT {BATCH_RUNS}
         """,
         after=after.run_key if after is not None else b"",
-        **({"rank": after.rank if after is not None else -1} if part is PartToCancel.READY else {}),
+        rank=after.rank if after is not None else -1,
         **run_filter.parameters(),
     )
     return [BatchCursor(rank=row["priority"], run_key=RunKey(bytes(row["id"]))) for row in rows]
@@ -153,16 +151,16 @@ def request_cancel_of_batch(
     if not keys:
         return CancelledRuns(cancelled=0, stopping=0)
     held.lock_decisions(tx)
-    key_parameters = {f"run_{number}": key for number, key in enumerate(keys)}
+    runs = list(keys)
     # The planner must look the runs up by their keys. If a condition implied the WHERE of a partial index, it might
     # read that index instead.
-    unfinished_in_batch = f"id IN ({', '.join(f':{name}' for name in key_parameters)}) AND finished_at IS NULL"
+    unfinished_in_batch = "id IN :runs AND finished_at IS NULL"
     # A run that is no longer held has NULL. It is excluded, as is one that waits for its next attempt.
     held_condition = f"AND COALESCE(hold, {Hold.RETRY:d}) <> {Hold.RETRY:d}" if part is PartToCancel.HELD else ""
     cancelled_rows: Sequence[Row] = ()
     if state is not RunState.RUNNING:
         if part is not PartToCancel.HELD:
-            _end_with_reports(tx, unfinished_in_batch, key_parameters, now)
+            _end_with_reports(tx, unfinished_in_batch, runs, now)
         cancelled_rows = tx.all(
             f"""
             UPDATE runs
@@ -172,7 +170,7 @@ def request_cancel_of_batch(
             RETURNING id, policy_key
             """,
             now=now,
-            **key_parameters,
+            runs=runs,
         )
     if part is not PartToCancel.HELD:
         # The cancelled runs were active, so runs that wait for them can start. One reconsidered run per key suffices:
@@ -193,25 +191,25 @@ def request_cancel_of_batch(
             WHERE {unfinished_in_batch} AND state = 'running' AND cancel_requested_at IS NULL
             """,
             now=now,
-            **key_parameters,
+            runs=runs,
         )
     return CancelledRuns(cancelled=len(cancelled_rows), stopping=stopping)
 
 
-def _end_with_reports(tx: Transaction, condition: str, parameters: Mapping[str, RunKey], now: int) -> None:
+def _end_with_reports(tx: Transaction, condition: str, runs: list[RunKey], now: int) -> None:
     """For queued runs with an accepted report: end them with the report's result, so that no report is lost."""
-    rows = tx.all(
+    queued = tx.scalars(
         f"""
         SELECT id
         FROM runs
         WHERE {condition} AND state = 'queued'
         {dialect.lock_clause(tx, "FOR NO KEY UPDATE")}
         """,
-        **parameters,
+        runs=runs,
     )
-    if not rows:
+    if not queued:
         return
-    for key in platform_attempts.runs_with_accepted_report(tx, [RunKey(bytes(row["id"])) for row in rows]):
+    for key in platform_attempts.runs_with_accepted_report(tx, queued):
         platform_attempts.end_with_report(tx, key, now=now)
         held.reconsider(tx, key)
 

@@ -106,17 +106,16 @@ def claim(
     interleaved = [claimed_run for claimed_run in round_robin if claimed_run is not None]
     claimed = interleaved[:at_most]
     if claimed:
-        keys = {f"run_{number}": claimed_run.run for number, claimed_run in enumerate(claimed)}
         tx.run(
-            f"""
+            """
             UPDATE runs
             SET state = 'running', attempt = attempt + 1, claimed_at = :now, started_at = :now, executor = :executor,
                 reason = NULL, package_webhook_name = NULL, has_more_files = NULL
-            WHERE id IN ({", ".join(f":{name}" for name in keys)})
+            WHERE id IN :runs
             """,
             executor=executor,
             now=now,
-            **keys,
+            runs=[claimed_run.run for claimed_run in claimed],
         )
     return claimed
 
@@ -204,39 +203,35 @@ def _claim_without_limits(
 def _factories_in_backlog(tx: Transaction, *, after: FactoryId, at_most: int) -> list[FactoryId]:
     """The factories with runs in the backlog, by id: those after `after` first, then the others."""
     scan = f"{FACTORIES_IN_BACKLOG} SELECT factory_id FROM backlog WHERE factory_id IS NOT NULL LIMIT :at_most"
-    next_factories = [FactoryId(row["factory_id"]) for row in tx.all(scan, after=after, at_most=at_most)]
+    next_factories: list[FactoryId] = tx.scalars(scan, after=after, at_most=at_most)
     if len(next_factories) == at_most:
         return next_factories
-    first_factories = [
-        FactoryId(row["factory_id"]) for row in tx.all(scan, after="", at_most=at_most - len(next_factories))
-    ]
+    first_factories = tx.scalars(scan, after="", at_most=at_most - len(next_factories))
     return next_factories + [factory for factory in first_factories if factory <= after]
 
 
-_Condition = tuple[str, dict[str, str]]
+_Condition = tuple[str, dict[str, list[str]]]
 """An SQL condition, which may be empty, and its parameters."""
 
 
 def _excluding(runners: Collection[str], automations: Collection[str]) -> _Condition:
     """A condition that excludes runs of these runners and automations."""
     condition = ""
-    runner_names = {f"skipped_{number}": runner for number, runner in enumerate(runners)}
-    if runner_names:
-        condition = f"""
+    values = {}
+    if runners:
+        values["skipped_runners"] = list(runners)
+        condition = """
             AND NOT EXISTS (
                 SELECT 1 FROM automation_versions
                 WHERE automation_versions.automation_id = runs.automation_id
                     AND automation_versions.version = runs.automation_version
-                    AND automation_versions.runner IN ({", ".join(f":{name}" for name in runner_names)})
+                    AND automation_versions.runner IN :skipped_runners
             )
         """
-    automation_condition, automation_names = _excluding_automations("waiting", automations)
-    return condition + automation_condition, runner_names | automation_names
-
-
-def _excluding_automations(prefix: str, automations: Collection[str]) -> _Condition:
-    names = {f"{prefix}_{number}": automation for number, automation in enumerate(automations)}
-    return f" AND automation_id NOT IN ({', '.join(f':{name}' for name in names)})" if names else "", names
+    if automations:
+        values["skipped_automations"] = list(automations)
+        condition += " AND automation_id NOT IN :skipped_automations"
+    return condition, values
 
 
 _LIMITS_LOCK: Final = 7_246_002
@@ -291,7 +286,7 @@ def _startable(
     if capacity.runs <= 0:
         return []
     full_automations = [automation for automation, count in capacity.by_automation.items() if count <= 0]
-    full_condition, full_names = _excluding_automations("full", full_automations)
+    full_condition = "AND automation_id NOT IN :full_automations" if full_automations else ""
     rows = tx.all(
         f"""
         SELECT id, automation_id, attempt
@@ -304,7 +299,7 @@ def _startable(
         factory=factory,
         at_most=min(at_most, capacity.runs),
         **excluding[1],
-        **full_names,
+        **({"full_automations": full_automations} if full_automations else {}),
     )
     count_by_automation: Counter[str] = Counter()
     runs = []

@@ -68,7 +68,7 @@ def runs_of_dead_executors(tx: Transaction) -> list[RunKey]:
     """
     # Decisions about held runs acquire this lock before row locks, too. Another order could cause a deadlock.
     held.lock_decisions(tx)
-    rows = tx.all(
+    return tx.scalars(
         f"""
         SELECT id
         FROM runs
@@ -77,21 +77,13 @@ def runs_of_dead_executors(tx: Transaction) -> list[RunKey]:
         {dialect.lock_clause(tx, "FOR UPDATE", skip_locked=True)}
         """
     )
-    return [RunKey(bytes(row["id"])) for row in rows]
 
 
 def runs_claimed_by(tx: Transaction, executor: ExecutorId) -> list[RunKey]:
     """Unfinished runs that the executor has claimed."""
-    rows = tx.all(
-        """
-        SELECT id
-        FROM runs
-        WHERE finished_at IS NULL AND executor = :executor
-        ORDER BY id
-        """,
-        executor=executor,
+    return tx.scalars(
+        "SELECT id FROM runs WHERE finished_at IS NULL AND executor = :executor ORDER BY id", executor=executor
     )
-    return [RunKey(bytes(row["id"])) for row in rows]
 
 
 def requeue(tx: Transaction, keys: Sequence[RunKey], *, attempts_max: int | None, now: int) -> list[RunKey]:

@@ -286,7 +286,7 @@ def _note_objects(tx: Transaction, run: RunKey, name: str | None = None) -> None
         ON CONFLICT DO NOTHING
         """,
         run=run,
-        **({"name": _stored_name(name)} if name is not None else {}),
+        name=_stored_name(name) if name is not None else None,
     )
 
 
@@ -332,6 +332,7 @@ def files_to_upload(
 
     `previous` is the last file of the previous page: only files that follow it are returned.
     """
+    run, name = previous or (None, "")
     rows = tx.all(
         f"""
         SELECT run_id, name, attempt, size, object_key
@@ -343,7 +344,8 @@ def files_to_upload(
         """,
         host=host,
         at_most=at_most,
-        **({"run": previous[0], "name": _stored_name(previous[1])} if previous is not None else {}),
+        run=run,
+        name=_stored_name(name),
     )
     return [
         FileToUpload(
@@ -370,10 +372,10 @@ def record_upload(tx: Transaction, file: FileToUpload) -> bool:
     Nobody needs the object then. If no later attempt has begun, the uploaded content is this attempt's, because an
     attempt begins before it replaces the package.
     """
-    row = tx.one(
+    attempt = tx.scalar(
         f"SELECT attempt FROM runs WHERE id = :run {dialect.lock_clause(tx, 'FOR NO KEY UPDATE')}", run=file.run
     )
-    if row is None or row["attempt"] != file.attempt:
+    if attempt != file.attempt:
         return False
     return tx.run(
         """
@@ -414,17 +416,14 @@ def note_objects_to_remove(tx: Transaction, keys: Sequence[str]) -> None:
 
 def objects_to_remove(tx: Transaction, at_most: int) -> Sequence[str]:
     """The keys of objects that nobody needs."""
-    rows = tx.all("SELECT object_key FROM removed_objects ORDER BY object_key LIMIT :at_most", at_most=at_most)
-    return [row["object_key"] for row in rows]
+    return tx.scalars("SELECT object_key FROM removed_objects ORDER BY object_key LIMIT :at_most", at_most=at_most)
 
 
 def forget_objects_to_remove(tx: Transaction, keys: Sequence[str]) -> None:
     """Forget objects that the object store has removed."""
     for start in range(0, len(keys), ROWS_PER_STATEMENT):
-        values = {f"key_{number}": key for number, key in enumerate(keys[start : start + ROWS_PER_STATEMENT])}
-        tx.run(
-            f"DELETE FROM removed_objects WHERE object_key IN ({', '.join(f':{name}' for name in values)})", **values
-        )
+        batch = list(keys[start : start + ROWS_PER_STATEMENT])
+        tx.run("DELETE FROM removed_objects WHERE object_key IN :keys", keys=batch)
 
 
 def directory_of_objects(tx: Transaction, objects: ObjectStore) -> str | None:
@@ -459,9 +458,6 @@ def keys_without_row(tx: Transaction, keys: Sequence[str]) -> list[str]:
     run_keys = sorted(set(runs.values()))
     with_row: set[str] = set()
     for start in range(0, len(run_keys), ROWS_PER_STATEMENT):
-        values = {f"run_{number}": run for number, run in enumerate(run_keys[start : start + ROWS_PER_STATEMENT])}
-        rows = tx.all(
-            f"SELECT object_key FROM run_files WHERE run_id IN ({', '.join(f':{name}' for name in values)})", **values
-        )
-        with_row.update(row["object_key"] for row in rows)
+        batch = run_keys[start : start + ROWS_PER_STATEMENT]
+        with_row.update(tx.scalars("SELECT object_key FROM run_files WHERE run_id IN :runs", runs=batch))
     return [key for key in runs if key not in with_row]

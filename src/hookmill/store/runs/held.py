@@ -66,8 +66,7 @@ def needs_decision(tx: Transaction, now: int) -> bool:
 
 def next_due_at(tx: Transaction) -> int | None:
     """When the next held run is due, in µs since 1970; None if no held run has a due time."""
-    row = tx.one(NEXT_DUE_QUERY)
-    return None if row is None else row["due_at"]
+    return tx.scalar(NEXT_DUE_QUERY)
 
 
 # The constants whose names begin with _HAS, _NEEDS or _IS are SQL conditions on a run.
@@ -97,7 +96,7 @@ def decide(tx: Transaction, now: int) -> None:
         now=now,
     ):
         notify_workers(tx)
-    rows = tx.all(
+    policy_keys = tx.scalars(
         f"""
         SELECT policy_key
         FROM runs
@@ -107,7 +106,7 @@ def decide(tx: Transaction, now: int) -> None:
         """,
         now=now,
     )
-    for policy_key in sorted({bytes(row["policy_key"]) for row in rows}):
+    for policy_key in sorted(set(policy_keys)):
         _decide_key(tx, policy_key, now)
 
 
@@ -143,7 +142,7 @@ def reconsider_all(tx: Transaction) -> None:
     """
     lock_decisions(tx)
     # A loose index scan: it reads one entry of each key.
-    rows = tx.all(
+    policy_keys = tx.scalars(
         f"""
         WITH RECURSIVE waiting_keys (policy_key) AS (
             SELECT (SELECT policy_key FROM runs WHERE {_IS_WAITING} ORDER BY policy_key LIMIT 1)
@@ -166,8 +165,8 @@ def reconsider_all(tx: Transaction) -> None:
         )
         """
     )
-    for row in rows:
-        _decide_again(tx, bytes(row["policy_key"]))
+    for policy_key in policy_keys:
+        _decide_again(tx, policy_key)
 
 
 def _decide_again(tx: Transaction, policy_key: bytes) -> None:
@@ -332,22 +331,20 @@ _IS_ACTIVE_WITH_KEY: Final = (
 
 def _count_active(tx: Transaction, policy_key: bytes, at_most: int) -> int:
     """How many runs with the key are active, counted up to `at_most`."""
-    row = tx.one(
-        f"SELECT COUNT(*) AS active FROM (SELECT 1 FROM runs WHERE {_IS_ACTIVE_WITH_KEY} LIMIT :at_most) AS counted",
+    return tx.integer(
+        f"SELECT COUNT(*) FROM (SELECT 1 FROM runs WHERE {_IS_ACTIVE_WITH_KEY} LIMIT :at_most) AS counted",
         policy_key=policy_key,
         at_most=at_most,
     )
-    return 0 if row is None else int(row["active"])
 
 
 def _oldest_active_run(tx: Transaction, policy_key: bytes) -> RunKey | None:
-    row = tx.one(f"SELECT id FROM runs WHERE {_IS_ACTIVE_WITH_KEY} ORDER BY id LIMIT 1", policy_key=policy_key)
-    return None if row is None else RunKey(bytes(row["id"]))
+    return tx.scalar(f"SELECT id FROM runs WHERE {_IS_ACTIVE_WITH_KEY} ORDER BY id LIMIT 1", policy_key=policy_key)
 
 
 def _newest_active_runs(tx: Transaction, policy_key: bytes, at_most: int) -> list[RunKey]:
     """The newest active runs that are not being stopped, newest first."""
-    rows = tx.all(
+    return tx.scalars(
         f"""
         SELECT id FROM runs
         WHERE {_IS_ACTIVE_WITH_KEY} AND cancel_requested_at IS NULL
@@ -357,7 +354,6 @@ def _newest_active_runs(tx: Transaction, policy_key: bytes, at_most: int) -> lis
         policy_key=policy_key,
         at_most=at_most,
     )
-    return [RunKey(bytes(row["id"])) for row in rows]
 
 
 def _start_held_run(tx: Transaction, run: _HeldRun) -> None:
@@ -399,13 +395,13 @@ def _interrupt_held_run(tx: Transaction, run: RunKey, reason: str, now: int) -> 
 def _stop_active_run(tx: Transaction, run: RunKey, *, replaced_by: RunKey, now: int) -> None:
     """End an active run that is queued, or ask the worker that performs an active run to stop it."""
     values: dict[str, Any] = {"id": run, "now": now, "other": replaced_by}
-    row = tx.one(
+    state = tx.scalar(
         f"SELECT state FROM runs WHERE id = :id AND finished_at IS NULL {dialect.lock_clause(tx, 'FOR NO KEY UPDATE')}",
         id=run,
     )
-    if row is None:
+    if state is None:
         return
-    if row["state"] == RunState.RUNNING:
+    if state == RunState.RUNNING:
         tx.run(
             """
             UPDATE runs

@@ -53,9 +53,9 @@ def page_of_runs(
             """,
             before=before or b"\xff" * 16,
             limit=limit,
-            **({"factory": factory} if any(":factory" in scan for scan in batch) else {}),
-            **({"automation": automation} if automation is not None else {}),
-            **({"delivery": delivery} if delivery is not None else {}),
+            factory=factory,
+            automation=automation,
+            delivery=delivery,
         )
         runs += map(run_from_row, rows)
     return sorted(runs, key=lambda run: run.id, reverse=True)[:limit]

@@ -52,12 +52,8 @@ def begin(tx: Transaction, run: RunKey, attempt: int, token_digest: bytes, *, no
 
 def token_digest(tx: Transaction, run: RunKey, attempt: int) -> bytes | None:
     """The digest of the attempt's token; None if the attempt has none."""
-    row = tx.one(
-        "SELECT token_digest FROM platform_attempts WHERE run_id = :run AND attempt = :attempt",
-        run=run,
-        attempt=attempt,
-    )
-    return None if row is None else bytes(row["token_digest"])
+    query = "SELECT token_digest FROM platform_attempts WHERE run_id = :run AND attempt = :attempt"
+    return tx.scalar(query, run=run, attempt=attempt)
 
 
 def receive(tx: Transaction, run: RunKey, attempt: int, token_digest: bytes, report: PlatformReport) -> Reception:
@@ -94,7 +90,7 @@ def receive(tx: Transaction, run: RunKey, attempt: int, token_digest: bytes, rep
     if is_stored:
         return Reception.ACCEPTED
     # Another report may also have been stored while this transaction waited for the lock.
-    stored = tx.one(
+    stored = tx.scalar(
         """
         SELECT report FROM platform_attempts
         WHERE run_id = :run AND attempt = :attempt AND token_digest = :token_digest
@@ -103,7 +99,7 @@ def receive(tx: Transaction, run: RunKey, attempt: int, token_digest: bytes, rep
     )
     if stored is None:
         return Reception.OUTDATED
-    return Reception.ACCEPTED if stored["report"] == text else Reception.CONTRADICTED
+    return Reception.ACCEPTED if stored == text else Reception.CONTRADICTED
 
 
 def close(tx: Transaction, run: RunKey, attempt: int) -> PlatformReport | None:
@@ -123,7 +119,7 @@ def close(tx: Transaction, run: RunKey, attempt: int) -> PlatformReport | None:
 
 def accepted_report(tx: Transaction, run: RunKey) -> PlatformReport | None:
     """The report about an attempt of this unfinished run whose end is not recorded yet; None if there is none."""
-    row = tx.one(
+    stored = tx.scalar(
         f"""
         SELECT p.report
         FROM platform_attempts p
@@ -133,21 +129,19 @@ def accepted_report(tx: Transaction, run: RunKey) -> PlatformReport | None:
         """,
         run=run,
     )
-    return None if row is None else report_from_stored(row["report"])
+    return None if stored is None else report_from_stored(stored)
 
 
 def runs_with_accepted_report(tx: Transaction, runs: Sequence[RunKey]) -> list[RunKey]:
     """Those of these unfinished runs about which `accepted_report` has a report."""
-    keys = {f"run_{number}": key for number, key in enumerate(runs)}
-    rows = tx.all(
+    return tx.scalars(
         f"""
         SELECT DISTINCT p.run_id
         FROM platform_attempts p
-        WHERE p.run_id IN ({", ".join(f":{name}" for name in keys)}) AND p.report IS NOT NULL AND {_HAS_NOT_FAILED}
+        WHERE p.run_id IN :runs AND p.report IS NOT NULL AND {_HAS_NOT_FAILED}
         """,
-        **keys,
+        runs=list(runs),
     )
-    return [RunKey(bytes(row["run_id"])) for row in rows]
 
 
 def end_with_report(tx: Transaction, run: RunKey, *, now: int) -> RunState | None:
@@ -181,7 +175,7 @@ def end_with_report(tx: Transaction, run: RunKey, *, now: int) -> RunState | Non
 
 def attempts_without_report(tx: Transaction, run: RunKey, *, before: int) -> list[int]:
     """The attempts before this one that the platform may still perform."""
-    rows = tx.all(
+    return tx.scalars(
         f"""
         SELECT p.attempt
         FROM platform_attempts p
@@ -191,4 +185,3 @@ def attempts_without_report(tx: Transaction, run: RunKey, *, before: int) -> lis
         run=run,
         before=before,
     )
-    return [row["attempt"] for row in rows]

@@ -46,8 +46,8 @@ def queue_of(tx: Transaction, factory: FactoryId, *, after: QueuePosition | None
 
 
 def _counts(tx: Transaction, factory: FactoryId, *, running: int) -> QueueCounts:
-    ready = tx.one(
-        f"SELECT COUNT(*) AS runs FROM (SELECT 1 FROM runs WHERE factory_id = :factory AND {READY} LIMIT :most) AS r",
+    ready = tx.integer(
+        f"SELECT COUNT(*) FROM (SELECT 1 FROM runs WHERE factory_id = :factory AND {READY} LIMIT :most) AS r",
         factory=factory,
         most=COUNTED_MAX + 1,
     )
@@ -65,7 +65,7 @@ def _counts(tx: Transaction, factory: FactoryId, *, running: int) -> QueueCounts
     is_capped = sum(count_by_hold.values()) > COUNTED_MAX
     return QueueCounts(
         running=_capped(running),
-        ready=_capped(int(ready["runs"]) if ready is not None else 0),
+        ready=_capped(ready),
         held={
             hold: RunCount(count=min(count_by_hold.get(int(hold), 0), COUNTED_MAX), is_capped=is_capped)
             for hold in Hold
@@ -80,8 +80,8 @@ def _capped(count: int) -> RunCount:
 
 def oldest_ready_at(tx: Transaction, factory: FactoryId) -> int | None:
     """When the factory's oldest ready run was created, in µs since 1970; None if no run is ready."""
-    oldest_rows = [
-        tx.one(
+    oldest_keys = [
+        tx.scalar(
             f"""
             SELECT id FROM runs
             WHERE factory_id = :factory AND priority = :rank AND {READY}
@@ -93,7 +93,7 @@ def oldest_ready_at(tx: Transaction, factory: FactoryId) -> int | None:
         )
         for priority in Priority
     ]
-    return min((time_of(bytes(row["id"])) for row in oldest_rows if row is not None), default=None)
+    return min((time_of(key) for key in oldest_keys if key is not None), default=None)
 
 
 def _running_runs(tx: Transaction, claimed: Sequence[Row], heartbeats: Mapping[str, int]) -> list[RunningRun]:

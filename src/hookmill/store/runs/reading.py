@@ -66,10 +66,7 @@ def runs_by_keys(tx: Transaction, keys: Sequence[RunKey]) -> list[Run]:
     """These runs, oldest first. Keys that no run has are omitted."""
     if not keys:
         return []
-    parameters = {f"run_{number}": key for number, key in enumerate(keys)}
-    rows = tx.all(
-        f"{RUN_QUERY} WHERE runs.id IN ({', '.join(f':{name}' for name in parameters)}) ORDER BY runs.id", **parameters
-    )
+    rows = tx.all(f"{RUN_QUERY} WHERE runs.id IN :keys ORDER BY runs.id", keys=list(keys))
     return [run_from_row(row) for row in rows]
 
 
@@ -127,7 +124,7 @@ def oldest_runs(
         factory=factory,
         after=after or b"",
         limit=limit,
-        **({"webhook": webhook} if webhook is not None else {}),
+        webhook=webhook,
     )
     return [run_from_row(row) for row in rows]
 
@@ -138,16 +135,15 @@ def counts_by_delivery(
     """The number of runs of each delivery, including replays. Deliveries without runs are omitted."""
     if not deliveries:
         return {}
-    parameters = {f"delivery_{number}": key for number, key in enumerate(deliveries)}
     rows = tx.all(
-        f"""
+        """
         SELECT delivery_id, COUNT(*) AS runs
         FROM runs
-        WHERE delivery_id IN ({", ".join(f":{name}" for name in parameters)}) AND factory_id = :factory
+        WHERE delivery_id IN :deliveries AND factory_id = :factory
         GROUP BY delivery_id
         """,
         factory=factory,
-        **parameters,
+        deliveries=list(deliveries),
     )
     return {DeliveryKey(bytes(row["delivery_id"])): row["runs"] for row in rows}
 
@@ -155,16 +151,13 @@ def counts_by_delivery(
 def payload_of(tx: Transaction, run: Run) -> bytes | None:
     """The run's payload, byte for byte; None if it has none, or if retention has pruned it."""
     # A run without a delivery has its own id in place of the delivery's.
-    row = tx.one("SELECT body FROM payloads WHERE delivery_id = :delivery", delivery=run.delivery_key or run.id)
-    return None if row is None else bytes(row["body"])
+    return tx.scalar("SELECT body FROM payloads WHERE delivery_id = :delivery", delivery=run.delivery_key or run.id)
 
 
 def payload_size(tx: Transaction, run: Run) -> int | None:
     """The size of the run's payload in bytes; None if it has none, or if retention has pruned it."""
-    row = tx.one(
-        "SELECT length(body) AS size FROM payloads WHERE delivery_id = :delivery", delivery=run.delivery_key or run.id
-    )
-    return None if row is None else int(row["size"])
+    query = "SELECT length(body) FROM payloads WHERE delivery_id = :delivery"
+    return tx.scalar(query, delivery=run.delivery_key or run.id)
 
 
 def _started_by(row: Row) -> StartedBy:

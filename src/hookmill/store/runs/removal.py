@@ -20,11 +20,10 @@ def remove_runs_and_payloads(tx: Transaction, deliveries: Sequence[bytes]) -> No
     """Remove the payloads and the runs of these deliveries, and note the runs that have files."""
     if not deliveries:
         return
-    keys = {f"key_{number}": delivery for number, delivery in enumerate(deliveries)}
-    in_deliveries = f"delivery_id IN ({', '.join(f':{name}' for name in keys)})"
-    tx.run(f"DELETE FROM payloads WHERE {in_deliveries}", **keys)
+    keys = list(deliveries)
+    tx.run("DELETE FROM payloads WHERE delivery_id IN :keys", keys=keys)
     # Most deliveries start no run. Then no further statement is executed, because deliveries wait for this transaction.
-    runs = [bytes(row["id"]) for row in tx.all(f"SELECT id FROM runs WHERE {in_deliveries}", **keys)]
+    runs = tx.scalars("SELECT id FROM runs WHERE delivery_id IN :keys", keys=keys)
     for start in range(0, len(runs), RUNS_PER_STATEMENT):
         _remove_runs(tx, runs[start : start + RUNS_PER_STATEMENT])
 
@@ -33,44 +32,39 @@ def remove_runs(tx: Transaction, runs: Sequence[bytes]) -> None:
     """Remove these runs, and note those that have files. The payloads of their deliveries stay."""
     if runs:
         # A run without a delivery has its own id in place of the delivery's, also in `payloads`.
-        keys = {f"key_{number}": run for number, run in enumerate(runs)}
-        tx.run(f"DELETE FROM payloads WHERE delivery_id IN ({', '.join(f':{name}' for name in keys)})", **keys)
-        _remove_runs(tx, runs)
+        tx.run("DELETE FROM payloads WHERE delivery_id IN :keys", keys=list(runs))
+        _remove_runs(tx, list(runs))
 
 
-def _remove_runs(tx: Transaction, runs: Sequence[bytes]) -> None:
-    keys = {f"run_{number}": run for number, run in enumerate(runs)}
-    selected = ", ".join(f":{name}" for name in keys)
+def _remove_runs(tx: Transaction, runs: list[bytes]) -> None:
     tx.run(
-        f"""
+        """
         INSERT INTO removed_runs (run_id)
         SELECT r.id
         FROM runs r
-        WHERE r.id IN ({selected}) AND EXISTS (SELECT 1 FROM run_files f WHERE f.run_id = r.id)
+        WHERE r.id IN :runs AND EXISTS (SELECT 1 FROM run_files f WHERE f.run_id = r.id)
         """,
-        **keys,
+        runs=runs,
     )
     for table in ("failed_attempts", "attempt_reports", "run_outputs", "run_results", "platform_attempts"):
-        tx.run(f"DELETE FROM {table} WHERE run_id IN ({selected})", **keys)
-    tx.run(f"DELETE FROM runs WHERE id IN ({selected})", **keys)
+        tx.run(f"DELETE FROM {table} WHERE run_id IN :runs", runs=runs)
+    tx.run("DELETE FROM runs WHERE id IN :runs", runs=runs)
 
 
 def remove_files(tx: Transaction, at_most: int) -> bool:
     """Remove up to `at_most` files of removed runs. Returns False if there are none."""
-    runs = [bytes(row["run_id"]) for row in tx.all("SELECT run_id FROM removed_runs LIMIT :at_most", at_most=at_most)]
+    runs = tx.scalars("SELECT run_id FROM removed_runs LIMIT :at_most", at_most=at_most)
     if not runs:
         return False
-    parameters = {f"run_{number}": run for number, run in enumerate(runs)}
-    selected_runs = f"run_id IN ({', '.join(f':{name}' for name in parameters)})"
     files = tx.all(
-        f"""
+        """
         SELECT run_id, name, length(content) AS bytes, object_key
         FROM run_files
-        WHERE {selected_runs}
+        WHERE run_id IN :runs
         LIMIT :at_most
         """,
         at_most=at_most,
-        **parameters,
+        runs=runs,
     )
     removed_bytes = 0
     for file in files:
@@ -81,10 +75,10 @@ def remove_files(tx: Transaction, at_most: int) -> bool:
         if removed_bytes >= BYTES_PER_STEP:
             break
     tx.run(
-        f"""
+        """
         DELETE FROM removed_runs
-        WHERE {selected_runs} AND NOT EXISTS (SELECT 1 FROM run_files f WHERE f.run_id = removed_runs.run_id)
+        WHERE run_id IN :runs AND NOT EXISTS (SELECT 1 FROM run_files f WHERE f.run_id = removed_runs.run_id)
         """,
-        **parameters,
+        runs=runs,
     )
     return True

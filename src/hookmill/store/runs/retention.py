@@ -18,7 +18,7 @@ DAY_US: Final = 86_400_000_000
 def automations_to_prune(tx: Transaction, now: int) -> list[AutomationId]:
     """The automations that have runs without a delivery from before the last `LOG_DAYS_KEPT` days, or were deleted
     before that. `now` is in µs since 1970."""
-    rows = tx.all(
+    return tx.scalars(
         f"""
         SELECT a.id
         FROM automations a
@@ -31,7 +31,6 @@ def automations_to_prune(tx: Transaction, now: int) -> list[AutomationId]:
         cutoff=_cutoff(now),
         deleted_before=now - LOG_DAYS_KEPT * DAY_US,
     )
-    return [AutomationId(row["id"]) for row in rows]
 
 
 def prune(tx: Transaction, automation: AutomationId, now: int, at_most: int) -> int:
@@ -44,7 +43,7 @@ def prune(tx: Transaction, automation: AutomationId, now: int, at_most: int) -> 
     if _was_deleted_before(tx, automation, now - LOG_DAYS_KEPT * DAY_US):
         return _prune_deleted(tx, automation, at_most)
     dialect.force_custom_query_plans(tx)
-    rows = tx.all(
+    runs = tx.scalars(
         f"""
         SELECT id
         FROM runs
@@ -66,8 +65,8 @@ def prune(tx: Transaction, automation: AutomationId, now: int, at_most: int) -> 
         smallest_key=b"",
         at_most=at_most,
     )
-    remove_runs(tx, [bytes(row["id"]) for row in rows])
-    return len(rows)
+    remove_runs(tx, runs)
+    return len(runs)
 
 
 def _was_deleted_before(tx: Transaction, automation: AutomationId, time: int) -> bool:
@@ -76,16 +75,16 @@ def _was_deleted_before(tx: Transaction, automation: AutomationId, time: int) ->
 
 
 def _prune_deleted(tx: Transaction, automation: AutomationId, at_most: int) -> int:
-    rows = tx.all(
+    runs = tx.scalars(
         "SELECT id FROM runs WHERE automation_id = :automation AND finished_at IS NOT NULL LIMIT :at_most",
         automation=automation,
         at_most=at_most,
     )
-    remove_runs(tx, [bytes(row["id"]) for row in rows])
+    remove_runs(tx, runs)
     if tx.one("SELECT 1 FROM runs WHERE automation_id = :id LIMIT 1", id=automation) is None:
         tx.run("DELETE FROM automation_versions WHERE automation_id = :id", id=automation)
         tx.run("DELETE FROM automations WHERE id = :id", id=automation)
-    return len(rows)
+    return len(runs)
 
 
 def _cutoff(now: int) -> bytes:

@@ -218,8 +218,7 @@ def check_relations(snapshot: DatabaseSnapshot) -> Iterator[DatabaseProblem]:
     snapshot.report(title, 0, len(RELATIONS))
     for relation in RELATIONS:
         snapshot.check()
-        used = {name: value for name, value in parameters.items() if f":{name}" in relation.sql}
-        for row in snapshot.tx.all(f"{relation.sql} LIMIT {ROWS_MAX}", **used):
+        for row in snapshot.tx.all(f"{relation.sql} LIMIT {ROWS_MAX}", **parameters):
             yield DatabaseProblem(
                 kind=relation.kind, row=_name(relation.row, row), text=relation.text, advice=relation.advice
             )

@@ -22,7 +22,7 @@ def check_sqlite_file(snapshot: DatabaseSnapshot) -> Iterator[DatabaseProblem]:
     if not tx.on_sqlite:
         return
     try:
-        faults = [row["integrity_check"] for row in tx.all(f"PRAGMA integrity_check({FAULTS_MAX})")]
+        faults = tx.scalars(f"PRAGMA integrity_check({FAULTS_MAX})")
     except DatabaseError as error:
         faults = [str(error.orig)]
     for fault in faults:

@@ -68,7 +68,7 @@ class DatabaseSnapshot:
     def pages(self, title: str, table: str, sql: str, *, rows_per_page: int) -> Iterator[Sequence[Row]]:
         """The result of `sql` in pages. It has the parameters `:last` and `:limit`, and returns the column `key`, which
         is bytes and the order."""
-        total = self.count(table)
+        total = self.tx.integer(f"SELECT COUNT(*) FROM {table}")
         self.report(title, 0, total)
         last = b""
         while rows := self.tx.all(sql, last=last, limit=rows_per_page):
@@ -78,22 +78,17 @@ class DatabaseSnapshot:
             self.rows += len(rows)
             self.report(title, len(rows), total)
 
-    def count(self, table: str) -> int:
-        row = self.tx.one(f"SELECT COUNT(*) AS number FROM {table}")
-        assert row is not None
-        return int(row["number"])
-
     def triggers_of(self, automation: str, version: int) -> TriggersByKind | None:
         """The triggers of a stored version; None if there is no such version, or if a trigger can't be read."""
         key = automation, version
         if key not in self._triggers:
-            row = self.tx.one(
+            stored = self.tx.scalar(
                 "SELECT triggers FROM automation_versions WHERE automation_id = :automation AND version = :version",
                 automation=automation,
                 version=version,
             )
             if len(self._triggers) >= VERSIONS_IN_MEMORY:
                 self._triggers.clear()
-            triggers = parsed_triggers(row["triggers"]) if row is not None else None
+            triggers = parsed_triggers(stored) if stored is not None else None
             self._triggers[key] = triggers if triggers is not None and triggers.unreadable is None else None
         return self._triggers[key]
