@@ -9,7 +9,7 @@ from typing import Final
 
 from hookmill.domain.activity import FAILED_AUTHENTICATIONS, NOT_FOUND, RATE_LIMITED, AttemptCounts, NewestAttempt
 from hookmill.domain.delivery import IdentityKind, Label
-from hookmill.domain.ids import DeliveryKey, FactoryId, WebhookUid
+from hookmill.domain.ids import FactoryId, WebhookUid
 from hookmill.store.database import Transaction
 
 _OTHER_LABELS: Final = tuple(label for label in Label if label is not Label.ACCEPTED)
@@ -51,7 +51,7 @@ def counts(tx: Transaction, factory: FactoryId, since: int, until: int) -> Mappi
     counts_by_webhook = {}
     for row in rows:
         other_counts: dict[Label, int] = {label: row[f"label_{label:d}"] for label in _OTHER_LABELS}
-        counts_by_webhook[WebhookUid(row["uid"])] = AttemptCounts(
+        counts_by_webhook[row["uid"]] = AttemptCounts(
             {Label.ACCEPTED: row["total"] - sum(other_counts.values()), **other_counts},
             {kind: int(row[kind]) for kind in _DROPPED_KINDS},
         )
@@ -72,8 +72,8 @@ def newest(tx: Transaction, factory: FactoryId) -> Mapping[WebhookUid, NewestAtt
         factory=factory,
     )
     return {
-        WebhookUid(row["uid"]): NewestAttempt(
-            key=DeliveryKey(bytes(row["id"])),
+        row["uid"]: NewestAttempt(
+            key=row["id"],
             label=Label(row["label"]),
             received_at=row["received_at"],
             reason=row["reason"],
@@ -115,7 +115,7 @@ def _newest_with_label(
     return [
         (
             NewestAttempt(
-                key=DeliveryKey(bytes(row["id"])),
+                key=row["id"],
                 label=Label(row["label"]),
                 received_at=row["received_at"],
                 reason=row["reason"],

@@ -14,7 +14,7 @@ from hookmill.domain.alarm_destination import (
 from hookmill.domain.ids import FactoryId, TeamId
 from hookmill.domain.secret import SecretValue
 from hookmill.store import dialect
-from hookmill.store.database import Row, Transaction
+from hookmill.store.database import Row, Transaction, from_row
 from hookmill.store.keys import binding
 from hookmill.store.keys.sealing import MasterKeys
 
@@ -62,7 +62,7 @@ def target(tx: Transaction, destination_id: str, keys: MasterKeys) -> Target | N
     row = tx.one("SELECT kind, key_id, sealed FROM alarm_destinations WHERE id = :id", id=destination_id)
     if row is None:
         return None
-    opened = keys.named(row["key_id"]).open(bytes(row["sealed"]), destination_id)
+    opened = keys.named(row["key_id"]).open(row["sealed"], destination_id)
     return target_from_json(DestinationKind(row["kind"]), json.loads(opened.reveal()))
 
 
@@ -88,18 +88,10 @@ _SELECT = """
 
 
 def _destination(row: Row) -> AlarmDestination:
-    return AlarmDestination(
-        id=row["id"],
-        team_id=TeamId(row["team_id"]),
-        factory_id=FactoryId(row["factory_id"]) if row["factory_id"] is not None else None,
-        factory_name=row["factory_name"],
+    return from_row(
+        AlarmDestination,
+        row,
         kind=DestinationKind(row["kind"]),
-        shown_target=row["shown_target"],
         alarm_kinds=tuple(AlarmKind(name) for name in json.loads(row["alarm_kinds"])),
         includes_factories=bool(row["includes_factories"]),
-        created_at=row["created_at"],
-        waiting=row["waiting"],
-        failed=row["failed"],
-        last_sent_at=row["last_sent_at"],
-        last_problem=row["last_problem"],
     )

@@ -10,7 +10,7 @@ from hookmill.domain.ids import AutomationId, FactoryId, RunKey, WebhookUid
 from hookmill.domain.run import Hold
 from hookmill.domain.run_policy import Priority
 from hookmill.store import dialect, metadata
-from hookmill.store.database import Transaction
+from hookmill.store.database import Transaction, from_row
 from hookmill.store.runs.parts import FACTORIES_IN_BACKLOG, READY
 
 WEBHOOKS_PER_READ: Final = 100
@@ -73,12 +73,9 @@ def enabled_webhooks(
         rate_limited_since=rate_limited_since,
     )
     return [
-        WatchedWebhook(
-            no=row["no"],
-            uid=WebhookUid(row["uid"]),
-            name=row["name"],
-            secret_name=row["secret_name"],
-            factory_id=FactoryId(row["factory_id"]),
+        from_row(
+            WatchedWebhook,
+            row,
             expect_every_seconds=row["expect_every"],
             expected_from=row["expected_from"] if row["expected_from"] is not None else row["created_at"],
             has_failed_authentications=bool(row["has_failed_authentications"]),
@@ -174,15 +171,7 @@ def failing_automations(tx: Transaction, failures_in_row: int) -> Sequence[Faili
         """,
         failures=failures_in_row,
     )
-    return [
-        FailingAutomation(
-            id=AutomationId(row["id"]),
-            name=row["name"],
-            factory_id=FactoryId(row["factory_id"]),
-            pause_reason=row["pause_reason"],
-        )
-        for row in rows
-    ]
+    return [from_row(FailingAutomation, row) for row in rows]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,8 +209,8 @@ def waiting_runs(tx: Transaction, created_before: bytes) -> Sequence[OverdueRun]
             )
     return [
         OverdueRun(
-            key=RunKey(bytes(row["id"])),
-            automation_id=AutomationId(row["automation_id"]),
+            key=row["id"],
+            automation_id=row["automation_id"],
             has_waited_since_creation=row["attempt"] == 0 and row["policy_key"] is None,
         )
         for row in rows
@@ -237,7 +226,7 @@ def automation_names(
     for start in range(0, len(ordered), RUNS_READ):
         ids = ordered[start : start + RUNS_READ]
         rows = tx.all("SELECT id, name, factory_id FROM automations WHERE id IN :ids", ids=ids)
-        names |= {AutomationId(row["id"]): (row["name"], FactoryId(row["factory_id"])) for row in rows}
+        names |= {row["id"]: (row["name"], row["factory_id"]) for row in rows}
     return names
 
 

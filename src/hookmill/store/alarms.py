@@ -8,7 +8,7 @@ from typing import Final
 from hookmill.domain.alarm import Alarm, AlarmCondition, AlarmKind, AlarmSubject
 from hookmill.domain.ids import FactoryId
 from hookmill.store import dialect, metadata
-from hookmill.store.database import Row, Transaction
+from hookmill.store.database import Row, Transaction, from_row
 
 OPEN_MAX: Final = 10_000
 """The maximum number of open alarms that an evaluation reads."""
@@ -261,19 +261,14 @@ def _in_factory(factory: FactoryId | None) -> str:
 
 
 def _alarm(row: Row) -> Alarm:
-    return Alarm(
-        key=bytes(row["id"]),
+    return from_row(
+        Alarm,
+        row,
+        key=row["id"],
         kind=AlarmKind(row["kind"]),
         subject=AlarmSubject(
             id=row["subject_id"],
             name=row["subject_name"],
-            factory_id=FactoryId(row["factory_id"]) if row["factory_id"] is not None else None,
+            factory_id=row["factory_id"],
         ),
-        summary=row["summary"],
-        raised_at=row["raised_at"],
-        clear_since=row["clear_since"],
-        resolved_at=row["resolved_at"],
-        snoozed_until=row["snoozed_until"],
-        announced_at=row["announced_at"],
-        last_announced_at=row["last_announced_at"],
     )

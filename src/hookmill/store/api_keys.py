@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from hookmill.domain.api_key import ApiKey
-from hookmill.domain.ids import FactoryId, TeamId
+from hookmill.domain.ids import TeamId
 from hookmill.domain.permission import Role
-from hookmill.store.database import Row, Transaction
+from hookmill.store.database import Row, Transaction, from_row
 
 
 def add(tx: Transaction, key: ApiKey, digest: bytes) -> None:
@@ -57,15 +57,4 @@ def _first(tx: Transaction, condition: str, **values: object) -> ApiKey | None:
 
 
 def _key(row: Row) -> ApiKey:
-    return ApiKey(
-        id=row["id"],
-        team_id=TeamId(row["team_id"]),
-        factory_id=FactoryId(row["factory_id"]) if row["factory_id"] is not None else None,
-        factory_name=row["factory_name"],
-        role=Role(row["role"]),
-        name=row["name"],
-        created_at=row["created_at"],
-        expires_at=row["expires_at"],
-        revoked_at=row["revoked_at"],
-        last_used_at=row["last_used_at"],
-    )
+    return from_row(ApiKey, row, role=Role(row["role"]))

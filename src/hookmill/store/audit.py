@@ -7,7 +7,7 @@ from typing import Any
 from hookmill.domain.audit import AuditEntry
 from hookmill.domain.ids import FactoryId, TeamId
 from hookmill.domain.permission import Actor
-from hookmill.store.database import Row, Transaction
+from hookmill.store.database import Row, Transaction, from_row
 
 
 def add(
@@ -73,18 +73,4 @@ def newest(
 
 
 def _entry(row: Row) -> AuditEntry:
-    return AuditEntry(
-        key=bytes(row["id"]),
-        at=row["at"],
-        actor_kind=row["actor_kind"],
-        actor_id=row["actor_id"],
-        actor_name=row["actor_name"],
-        channel=row["channel"],
-        client=row["client"],
-        action=row["action"],
-        factory_name=row["factory_name"],
-        subject_kind=row["subject_kind"],
-        subject_id=row["subject_id"],
-        subject_name=row["subject_name"],
-        details=json.loads(row["details"]),
-    )
+    return from_row(AuditEntry, row, key=row["id"], details=json.loads(row["details"]))

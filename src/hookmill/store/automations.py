@@ -10,7 +10,7 @@ from hookmill.domain.ids import AutomationId, FactoryId, RunKey, WebhookUid
 from hookmill.domain.run_options import options_from_stored
 from hookmill.domain.run_policy import policy_from_stored
 from hookmill.store import schedules, webhooks
-from hookmill.store.database import Row, Transaction
+from hookmill.store.database import Row, Transaction, from_row
 
 _COLUMNS = """
     a.id, a.factory_id, a.name, a.enabled, a.version, a.created_at, a.updated_at, a.pause_reason, v.prompt, v.runner,
@@ -173,22 +173,15 @@ def parsed_triggers(stored: str) -> TriggersByKind:
 
 def _automation(row: Row) -> Automation:
     triggers = parsed_triggers(row["triggers"])
-    return Automation(
-        id=AutomationId(row["id"]),
-        factory_id=FactoryId(row["factory_id"]),
-        name=row["name"],
+    return from_row(
+        Automation,
+        row,
         enabled=bool(row["enabled"]),
-        version=row["version"],
-        prompt=row["prompt"],
-        runner=row["runner"],
         triggers=triggers.delivery_triggers,
         schedules=triggers.schedules,
         unreadable_triggers=triggers.unreadable,
         policy=policy_from_stored(row["policy"]),
         options=options_from_stored(row["options"]),
-        pause_reason=row["pause_reason"],
-        created_at=row["created_at"],
-        updated_at=row["updated_at"],
     )
 
 

@@ -133,6 +133,15 @@ class _SingleStatement(Transaction):
         raise RuntimeError("A transaction for a single statement can't execute driver-level SQL.")
 
 
+def from_row(kind: type[T], row: Row, /, **others: Any) -> T:
+    """An object of this dataclass. Its fields have the values of the columns with their names, except for `others`.
+
+    Booleans and enums are among the others: SQLite returns numbers, and both databases return an enum's value.
+    """
+    names: Iterable[str] = kind.__dataclass_fields__  # type: ignore[attr-defined]
+    return kind(**{name: row[name] for name in names if name not in others}, **others)
+
+
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from hookmill.domain.definition_run import DefinitionAct, DefinitionOutcome, DefinitionRun
 from hookmill.domain.ids import FactoryId
-from hookmill.store.database import Transaction
+from hookmill.store.database import Transaction, from_row
 
 
 def store(tx: Transaction, factory: FactoryId, run: DefinitionRun) -> None:
@@ -39,12 +39,11 @@ def of_factory(tx: Transaction, factory: FactoryId) -> Sequence[DefinitionRun]:
         factory=factory,
     )
     return [
-        DefinitionRun(
+        from_row(
+            DefinitionRun,
+            row,
             act=DefinitionAct(row["act"]),
             outcome=DefinitionOutcome(row["outcome"]),
-            at=row["at"],
-            actor_name=row["actor_name"],
-            summary=row["summary"],
             lines=tuple(json.loads(row["lines"])),
         )
         for row in rows

@@ -323,7 +323,7 @@ def dropped_attempts(
     counters.sort(key=lambda row: (-row["minute"], row["kind"]))
     return [
         DroppedAttempts(
-            webhook_uid=WebhookUid(row["uid"]),
+            webhook_uid=row["uid"],
             kind=row["kind"],
             since=row["minute"],
             until=row["minute"] + MINUTE_US,
@@ -339,15 +339,15 @@ def forget_dropped_attempts(tx: Transaction, now: int) -> int:
 
 def _delivery(row: Row) -> Delivery:
     return Delivery(
-        key=DeliveryKey(bytes(row["id"])),
-        webhook_uid=WebhookUid(row["webhook_uid"]),
+        key=row["id"],
+        webhook_uid=row["webhook_uid"],
         webhook_name=row["webhook_name"],
         label=Label(row["label"]),
         size=row["size"],
         received_at=row["received_at"],
         identity_kind=IdentityKind(row["identity_kind"]) if row["identity_kind"] is not None else None,
         identity=row["identity"],
-        duplicate_of=DeliveryKey(bytes(row["duplicate_of"])) if row["duplicate_of"] is not None else None,
+        duplicate_of=row["duplicate_of"],
         **{name: row[name] for name in _LOG_DETAILS},
-        identity_digest=bytes(row["identity_digest"]) if row["identity_digest"] is not None else None,
+        identity_digest=row["identity_digest"],
     )

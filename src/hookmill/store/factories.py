@@ -71,6 +71,4 @@ def lock_team(tx: Transaction, team: TeamId) -> None:
 
 
 def _factory(row: Row) -> Factory:
-    return Factory(
-        FactoryId(row["id"]), TeamId(row["team_id"]), row["name"], bool(row["defined_by_files"]), row["max_running"]
-    )
+    return Factory(row["id"], row["team_id"], row["name"], bool(row["defined_by_files"]), row["max_running"])

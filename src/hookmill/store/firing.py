@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from hookmill.domain.automation import Automation
-from hookmill.domain.ids import AutomationId, RunKey
+from hookmill.domain.ids import RunKey
 from hookmill.domain.run import BySchedule
 from hookmill.domain.schedule import (
     CLOCK_ERROR_US,
@@ -58,7 +58,7 @@ def fire_due(tx: Transaction, now: int, new_key: Callable[[], RunKey]) -> int:
 
 def _fire_schedule(tx: Transaction, row: Row, schedule: Schedule, now: int, new_key: Callable[[], RunKey]) -> None:
     """Add a run for the latest time that has passed, unless it was missed and is not caught up. Set the next time."""
-    automation = automations.live_by_id(tx, AutomationId(row["automation_id"]))
+    automation = automations.live_by_id(tx, row["automation_id"])
     if automation is None or not automation.enabled:
         _store_times(tx, row, considered_until=row["last_at"], next_at=None)
         return

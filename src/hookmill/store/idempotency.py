@@ -22,8 +22,8 @@ def stored_response(tx: Transaction, row_id: str, keys: MasterKeys, *, since: in
     )
     if row is None:
         return None
-    response = keys.named(row["key_id"]).open(bytes(row["sealed"]), row_id)
-    return bytes(row["request_digest"]), response.reveal().encode()
+    response = keys.named(row["key_id"]).open(row["sealed"], row_id)
+    return row["request_digest"], response.reveal().encode()
 
 
 def store(tx: Transaction, row_id: str, request_digest: bytes, response: bytes, keys: MasterKeys, now: int) -> None:

@@ -122,7 +122,7 @@ class SegmentCache:
         if is_same and kept is not None and set(segments) <= set(kept.segments):
             return _Filter(kept.bits, kept.identity_count, segments)
         row = tx.one("SELECT identity_count, bits FROM identity_filters WHERE no = :no", no=filter_no)
-        return _Filter(bytes(row["bits"]), row["identity_count"], segments) if row is not None else None
+        return _Filter(row["bits"], row["identity_count"], segments) if row is not None else None
 
 
 def close_full_segment(database: Database, now: int) -> int:
@@ -281,10 +281,10 @@ def _digests(database: Database, segment: int) -> Iterator[Iterable[bytes]]:
                 digest=digest,
                 at_most=_DIGESTS_PER_QUERY,
             )
-        yield (bytes(row["digest"]) for row in rows)
+        yield (row["digest"] for row in rows)
         if len(rows) < _DIGESTS_PER_QUERY:
             return
-        webhook_no, digest = rows[-1]["webhook_no"], bytes(rows[-1]["digest"])
+        webhook_no, digest = rows[-1]["webhook_no"], rows[-1]["digest"]
 
 
 def remove_of_webhook(tx: Transaction, webhook_no: int) -> None:
@@ -333,7 +333,7 @@ def forget_old(tx: Transaction, now: int, at_most: int) -> int:
     removed = {
         "segment": segment["no"],
         "webhook": rows[-1]["webhook_no"],
-        "digest": bytes(rows[-1]["digest"]),
+        "digest": rows[-1]["digest"],
     }
     tx.run(
         """

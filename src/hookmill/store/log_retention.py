@@ -65,7 +65,7 @@ def removable(database: Database, now: int, *, at_most: int) -> Iterator[Sequenc
                 at_most=ROWS_PER_SCAN,
             )
         keys = [
-            bytes(row["id"])
+            row["id"]
             for row in rows
             if not row["has_unfinished_run"] and row["webhook_no"] in kept and not kept[row["webhook_no"]].includes(row)
         ]
@@ -73,7 +73,7 @@ def removable(database: Database, now: int, *, at_most: int) -> Iterator[Sequenc
             yield []
         for start in range(0, len(keys), at_most):
             yield keys[start : start + at_most]
-        last_key = bytes(rows[-1]["id"]) if len(rows) == ROWS_PER_SCAN else end_key
+        last_key = rows[-1]["id"] if len(rows) == ROWS_PER_SCAN else end_key
 
 
 def keys_of_webhook(tx: Transaction, webhook_no: int, *, at_most: int) -> Sequence[bytes]:
@@ -102,7 +102,7 @@ def remove(tx: Transaction, keys: Sequence[bytes]) -> int:
         """,
         keys=list(keys),
     )
-    remove_runs_and_payloads(tx, [bytes(row["id"]) for row in removed if row["label"] == Label.ACCEPTED])
+    remove_runs_and_payloads(tx, [row["id"] for row in removed if row["label"] == Label.ACCEPTED])
     return len(removed)
 
 

@@ -6,7 +6,7 @@ from hookmill.domain.external_identity import IdentityKey
 from hookmill.domain.ids import FactoryId, TeamId
 from hookmill.domain.member import Member
 from hookmill.domain.permission import Role
-from hookmill.store.database import Row, Transaction
+from hookmill.store.database import Row, Transaction, from_row
 
 
 def add(tx: Transaction, member: Member) -> None:
@@ -116,13 +116,10 @@ def _member(tx: Transaction, row: Row) -> Member:
         """,
         id=row["id"],
     )
-    return Member(
-        id=row["id"],
-        team_id=TeamId(row["team_id"]),
-        email=row["email"],
-        name=row["name"],
+    return from_row(
+        Member,
+        row,
         is_admin=bool(row["is_admin"]),
-        created_at=row["created_at"],
         roles={row["name"]: Role(row["role"]) for row in roles},
         has_password=bool(row["has_password"]),
         identity=identity_in(row),

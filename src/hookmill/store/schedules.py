@@ -87,7 +87,7 @@ def next_times(tx: Transaction, factory: FactoryId) -> dict[AutomationId, dict[s
     )
     times: dict[AutomationId, dict[str, int | None]] = {}
     for row in rows:
-        times.setdefault(AutomationId(row["automation_id"]), {})[row["name"]] = row["next_at"]
+        times.setdefault(row["automation_id"], {})[row["name"]] = row["next_at"]
     return times
 
 

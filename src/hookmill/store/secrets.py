@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from hookmill.domain.ids import FactoryId, SecretId, TeamId
 from hookmill.domain.secret import SecretValue
-from hookmill.store.database import Transaction
+from hookmill.store.database import Transaction, from_row
 from hookmill.store.keys import binding
 from hookmill.store.keys.sealing import MasterKeys
 
@@ -50,17 +50,7 @@ def of_team(tx: Transaction, team: TeamId) -> Sequence[StoredSecret]:
         """,
         team=team,
     )
-    return [
-        StoredSecret(
-            id=SecretId(row["id"]),
-            name=row["name"],
-            created_at=row["created_at"],
-            changed_at=row["changed_at"],
-            factory_id=FactoryId(row["factory_id"]),
-            for_runs=bool(row["for_runs"]),
-        )
-        for row in rows
-    ]
+    return [from_row(StoredSecret, row, for_runs=bool(row["for_runs"])) for row in rows]
 
 
 def is_for_runs(tx: Transaction, secret: SecretId) -> bool:
@@ -76,7 +66,7 @@ def for_runs(tx: Transaction, factory: FactoryId, names: Iterable[str]) -> Mappi
     rows = tx.all(
         "SELECT id, name FROM secrets WHERE factory_id = :factory AND deleted_at IS NULL AND for_runs", factory=factory
     )
-    return {row["name"]: SecretId(row["id"]) for row in rows if row["name"] in wanted}
+    return {row["name"]: row["id"] for row in rows if row["name"] in wanted}
 
 
 def creating_factory(tx: Transaction, secret: SecretId) -> FactoryId:
@@ -95,10 +85,7 @@ def uses_of_team_secrets(tx: Transaction, team: TeamId) -> Sequence[SecretUse]:
         team=team,
     )
     return [
-        SecretUse(
-            secret_id=SecretId(row["secret_id"]), factory_id=FactoryId(row["factory_id"]), webhook_name=row["name"]
-        )
-        for row in rows
+        SecretUse(secret_id=row["secret_id"], factory_id=row["factory_id"], webhook_name=row["name"]) for row in rows
     ]
 
 
@@ -170,4 +157,4 @@ def reveal(tx: Transaction, version_id: str, keys: MasterKeys) -> SecretValue:
     row = tx.one("SELECT key_id, sealed FROM secret_versions WHERE id = :id", id=version_id)
     if row is None:
         raise LookupError(version_id)
-    return keys.named(row["key_id"]).open(bytes(row["sealed"]), version_id)
+    return keys.named(row["key_id"]).open(row["sealed"], version_id)

@@ -1,11 +1,11 @@
 """Reads and updates sessions, passwords and sign-in links. Stores only digests of tokens and hashes of passwords."""
 
 from hookmill.domain.external_identity import SignInMethod
-from hookmill.domain.ids import FactoryId, TeamId
+from hookmill.domain.ids import FactoryId
 from hookmill.domain.permission import Role
 from hookmill.domain.session import Account, Session, SignInLink
 from hookmill.store import dialect, members
-from hookmill.store.database import Transaction
+from hookmill.store.database import Transaction, from_row
 
 
 def begin(tx: Transaction, digest: bytes, session: Session, client: str | None) -> None:
@@ -35,13 +35,7 @@ def by_digest(tx: Transaction, digest: bytes) -> Session | None:
     )
     if row is None:
         return None
-    return Session(
-        member_id=row["member_id"],
-        created_at=row["created_at"],
-        last_seen_at=row["last_seen_at"],
-        method=SignInMethod(row["method"]),
-        rules_tag=row["rules_tag"],
-    )
+    return from_row(Session, row, method=SignInMethod(row["method"]))
 
 
 def mark_used(tx: Transaction, digest: bytes, now: int) -> None:
@@ -89,20 +83,18 @@ def _account(tx: Transaction, condition: str, value: str) -> Account | None:
     )
     if row is None:
         return None
-    return Account(
+    return from_row(
+        Account,
+        row,
         member_id=row["id"],
-        team_id=TeamId(row["team_id"]),
-        email=row["email"],
-        name=row["name"],
         is_admin=bool(row["is_admin"]),
-        password_hash=row["password_hash"],
         identity=members.identity_in(row),
     )
 
 
 def roles_of(tx: Transaction, member: str) -> dict[FactoryId, Role]:
     rows = tx.all("SELECT factory_id, role FROM member_roles WHERE member_id = :member", member=member)
-    return {FactoryId(row["factory_id"]): Role(row["role"]) for row in rows}
+    return {row["factory_id"]: Role(row["role"]) for row in rows}
 
 
 def password_is_unchanged(tx: Transaction, member: str, password_hash: str) -> bool:
@@ -168,7 +160,7 @@ def link_by_digest(tx: Transaction, digest: bytes) -> SignInLink | None:
     row = tx.one("SELECT team_id, member_id, expires_at FROM sign_in_links WHERE digest = :digest", digest=digest)
     if row is None:
         return None
-    return SignInLink(team_id=TeamId(row["team_id"]), member_id=row["member_id"], expires_at=row["expires_at"])
+    return from_row(SignInLink, row)
 
 
 def use_link(tx: Transaction, digest: bytes) -> bool:

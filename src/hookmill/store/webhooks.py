@@ -7,7 +7,7 @@ from typing import Any
 
 from hookmill.domain.ids import FactoryId, SecretId, WebhookUid
 from hookmill.domain.webhook import AuthMode, Webhook, WebhookState
-from hookmill.store.database import Row, Transaction
+from hookmill.store.database import Row, Transaction, from_row
 
 _COLUMNS = """
     w.uid, w.no, w.factory_id, w.name, w.auth_mode, w.state, w.signature_scheme, w.signature_options,
@@ -87,7 +87,7 @@ def with_uids(tx: Transaction, uids: Collection[WebhookUid]) -> dict[WebhookUid,
     rows = tx.all(
         f"SELECT {_COLUMNS} FROM webhooks w JOIN secrets s ON s.id = w.secret_id WHERE w.uid IN :uids", uids=list(uids)
     )
-    return {WebhookUid(row["uid"]): _webhook(row) for row in rows}
+    return {row["uid"]: _webhook(row) for row in rows}
 
 
 def live_by_name(tx: Transaction, factory: FactoryId, name: str) -> Webhook | None:
@@ -206,7 +206,7 @@ def secret_of(tx: Transaction, uid: WebhookUid) -> tuple[SecretId, str | None]:
     row = tx.one("SELECT secret_id, secret_version_id FROM webhooks WHERE uid = :uid", uid=uid)
     if row is None:
         raise LookupError(uid)
-    return SecretId(row["secret_id"]), row["secret_version_id"]
+    return row["secret_id"], row["secret_version_id"]
 
 
 def increment_revisions(tx: Transaction, factory: FactoryId, uids: Iterable[WebhookUid]) -> None:
@@ -242,23 +242,15 @@ def networks_from(stored: str | None) -> tuple[str, ...]:
 
 
 def _webhook(row: Row) -> Webhook:
-    return Webhook(
-        uid=WebhookUid(row["uid"]),
-        no=row["no"],
-        factory_id=FactoryId(row["factory_id"]),
-        name=row["name"],
+    return from_row(
+        Webhook,
+        row,
         auth_mode=AuthMode(row["auth_mode"]),
         state=WebhookState(row["state"]),
-        secret_name=row["secret_name"],
-        signature_scheme=row["signature_scheme"],
         signature_options=options_from(row["signature_options"]),
         answers_handshakes=bool(row["answers_handshakes"]),
         has_secret=bool(row["has_secret"]),
-        delivery_id_header=row["delivery_id_header"],
-        event_header=row["event_header"],
         allowed_networks=networks_from(row["allowed_networks"]),
         expect_every_seconds=row["expect_every"],
-        revision=row["revision"],
-        created_at=row["created_at"],
         secret_is_current=bool(row["secret_is_current"]),
     )

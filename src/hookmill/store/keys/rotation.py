@@ -111,7 +111,7 @@ def finish(
                 if opening_key is None:
                     unreadable_rows.append(f"{table} {row['id']}")
                 elif opening_key != planned.new_key or row["key_id"] != planned.new_key.id:
-                    changes.append((row, planned.new_key.reseal(bytes(row["sealed"]), row["id"], opening_key)))
+                    changes.append((row, planned.new_key.reseal(row["sealed"], row["id"], opening_key)))
             if changes:
                 resealed_rows += _write_resealed(database, table, planned, changes)
             advance(len(page))
@@ -170,7 +170,7 @@ def _opening_key(row: Row, planned: RotationPlan) -> MasterKey | None:
     """The key that opens the row; None if there is none. The row's `key_id` may be wrong, so all keys are tried."""
     for key in sorted((planned.new_key, *planned.old_keys), key=lambda key: key.id != row["key_id"]):
         try:
-            key.open(bytes(row["sealed"]), row["id"])
+            key.open(row["sealed"], row["id"])
         except WrongKey:
             continue
         return key
@@ -186,7 +186,7 @@ def _write_resealed(database: Database, table: str, planned: RotationPlan, chang
                 key=planned.new_key.id,
                 sealed=sealed,
                 id=row["id"],
-                before=bytes(row["sealed"]),
+                before=row["sealed"],
             )
             for row, sealed in changes
         )

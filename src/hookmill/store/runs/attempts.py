@@ -74,7 +74,7 @@ def run_to_perform(tx: Transaction, key: RunKey, *, executor: ExecutorId, attemp
         return None
     return RunToPerform(
         run=reading.run_from_row(row),
-        payload=bytes(row["body"]) if row["body"] is not None else None,
+        payload=row["body"],
         has_failures_in_row=bool(row["has_failures_in_row"]),
     )
 

@@ -137,7 +137,7 @@ def next_to_cancel(
         rank=after.rank if after is not None else -1,
         **run_filter.parameters(),
     )
-    return [BatchCursor(rank=row["priority"], run_key=RunKey(bytes(row["id"]))) for row in rows]
+    return [BatchCursor(rank=row["priority"], run_key=row["id"]) for row in rows]
 
 
 def request_cancel_of_batch(
@@ -175,11 +175,7 @@ def request_cancel_of_batch(
     if part is not PartToCancel.HELD:
         # The cancelled runs were active, so runs that wait for them can start. One reconsidered run per key suffices:
         # `held.decide` then starts as many as the limit allows.
-        run_by_policy_key = {
-            bytes(row["policy_key"]): RunKey(bytes(row["id"]))
-            for row in cancelled_rows
-            if row["policy_key"] is not None
-        }
+        run_by_policy_key = {row["policy_key"]: row["id"] for row in cancelled_rows if row["policy_key"] is not None}
         for key in run_by_policy_key.values():
             held.reconsider(tx, key)
     stopping = 0

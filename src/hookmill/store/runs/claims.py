@@ -194,7 +194,7 @@ def _claim_without_limits(
     if rows[0]["has_limits"]:
         return None
     return [
-        ClaimedRun(run=RunKey(bytes(row["id"])), attempt=row["attempt"], factory=FactoryId(row["factory_id"]))
+        ClaimedRun(run=row["id"], attempt=row["attempt"], factory=row["factory_id"])
         for row in rows
         if row["id"] is not None
     ]
@@ -268,7 +268,7 @@ def _capacity_by_factory(tx: Transaction) -> dict[FactoryId, _FreeCapacity]:
         claimed_by_owner.update((row["automation_id"], row["factory_id"]))
     capacities: dict[FactoryId, _FreeCapacity] = {}
     for row in limits:
-        factory = FactoryId(row["factory_id"])
+        factory = row["factory_id"]
         automation = row["automation_id"]
         free = row["max_running"] - claimed_by_owner[automation or factory]
         capacity = capacities.get(factory, _FreeCapacity())
@@ -307,5 +307,5 @@ def _startable(
         automation = row["automation_id"]
         count_by_automation[automation] += 1
         if count_by_automation[automation] <= capacity.by_automation.get(automation, at_most):
-            runs.append(ClaimedRun(run=RunKey(bytes(row["id"])), attempt=row["attempt"] + 1, factory=factory))
+            runs.append(ClaimedRun(run=row["id"], attempt=row["attempt"] + 1, factory=factory))
     return runs

@@ -32,7 +32,7 @@ def heartbeat(tx: Transaction, executor: ExecutorId, now: int) -> None:
 
 def last_heartbeats(tx: Transaction) -> dict[ExecutorId, int]:
     """The last heartbeat of each executor, in µs since 1970 by the executor's clock."""
-    return {ExecutorId(row["id"]): row["last_seen_at"] for row in tx.all("SELECT * FROM executors")}
+    return {row["id"]: row["last_seen_at"] for row in tx.all("SELECT * FROM executors")}
 
 
 def deregister(tx: Transaction, executor: ExecutorId, *, last_beat: int | None = None) -> bool:

@@ -24,7 +24,7 @@ from hookmill.domain.ids import RunKey, run_id, run_key
 from hookmill.domain.run import Run
 from hookmill.domain.run_files import OUTPUT_FILE
 from hookmill.store import dialect, metadata
-from hookmill.store.database import Row, Transaction
+from hookmill.store.database import Row, Transaction, from_row
 from hookmill.store.objects import ObjectStore
 from hookmill.store.runs.executors import ExecutorId
 
@@ -205,11 +205,10 @@ class FilesInDatabase:
             attempt=run.attempt,
         )
         files = [
-            StoredFile(
-                name=bytes(row["name"]).decode("utf-8", "surrogateescape"),
-                size=row["size"],
-                host=row["host"],
-                stored_bytes=row["stored_bytes"],
+            from_row(
+                StoredFile,
+                row,
+                name=row["name"].decode("utf-8", "surrogateescape"),
                 object_key=None if row["is_upload_pending"] else row["object_key"],
             )
             for row in rows
@@ -244,14 +243,8 @@ class FilesInDatabase:
         )
         if row is None:
             return None
-        file = StoredFile(
-            name=name,
-            size=row["size"],
-            host=row["host"],
-            stored_bytes=row["stored_bytes"],
-            object_key=None if row["is_upload_pending"] else row["object_key"],
-        )
-        return file, bytes(row["content_end"])
+        file = from_row(StoredFile, row, name=name, object_key=None if row["is_upload_pending"] else row["object_key"])
+        return file, row["content_end"]
 
 
 def _is_claimed(tx: Transaction, attempt: ClaimedAttempt) -> bool:
@@ -348,13 +341,7 @@ def files_to_upload(
         name=_stored_name(name),
     )
     return [
-        FileToUpload(
-            run=RunKey(bytes(row["run_id"])),
-            name=bytes(row["name"]).decode("utf-8", "surrogateescape"),
-            attempt=row["attempt"],
-            size=row["size"],
-            object_key=row["object_key"],
-        )
+        from_row(FileToUpload, row, run=row["run_id"], name=row["name"].decode("utf-8", "surrogateescape"))
         for row in rows
     ]
 

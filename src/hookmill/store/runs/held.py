@@ -317,7 +317,7 @@ def _held_runs_with_key(
 
 def _held_run_from_row(row: Row) -> _HeldRun:
     return _HeldRun(
-        id=RunKey(bytes(row["id"])),
+        id=row["id"],
         created_at=row["created_at"],
         latest_due_at=row["due_at_most"],
         policy=policy_from_stored(row["policy"]),

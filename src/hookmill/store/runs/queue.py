@@ -7,7 +7,7 @@ rows. So the time to read the queue does not depend on the number of runs.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from hookmill.domain.ids import AutomationId, FactoryId, RunKey, time_of
+from hookmill.domain.ids import AutomationId, FactoryId, time_of
 from hookmill.domain.queue import (
     COUNTED_MAX,
     RUNNING_MAX,
@@ -35,7 +35,7 @@ def queue_of(tx: Transaction, factory: FactoryId, *, after: QueuePosition | None
     # There are at most as many claimed runs as all workers together have slots.
     claimed = tx.all(f"SELECT id, factory_id, automation_id, executor FROM runs WHERE {CLAIMED} ORDER BY executor")
     executors = tx.all("SELECT id, started_at, last_seen_at FROM executors ORDER BY id")
-    own_claimed = sorted((row for row in claimed if row["factory_id"] == factory), key=lambda row: bytes(row["id"]))
+    own_claimed = sorted((row for row in claimed if row["factory_id"] == factory), key=lambda row: row["id"])
     return Queue(
         counts=_counts(tx, factory, running=len(own_claimed)),
         running=_running_runs(tx, own_claimed[:RUNNING_MAX], {row["id"]: row["last_seen_at"] for row in executors}),
@@ -97,7 +97,7 @@ def oldest_ready_at(tx: Transaction, factory: FactoryId) -> int | None:
 
 
 def _running_runs(tx: Transaction, claimed: Sequence[Row], heartbeats: Mapping[str, int]) -> list[RunningRun]:
-    executor_by_run = {RunKey(bytes(row["id"])): row["executor"] for row in claimed}
+    executor_by_run = {row["id"]: row["executor"] for row in claimed}
     return [
         RunningRun(
             run=run, executor=executor_by_run[run.id], worker_last_seen_at=heartbeats.get(executor_by_run[run.id])
@@ -180,13 +180,13 @@ def _waiting_runs(
             after=after.run_key if after is not None and after.is_held else b"",
             limit=limit - len(rows),
         )
-    rows_by_key = {RunKey(bytes(row["id"])): row for row in rows}
+    rows_by_key = {row["id"]: row for row in rows}
     runs_by_key = {run.id: run for run in reading.runs_by_keys(tx, list(rows_by_key))}
     return [
         WaitingRun(
             run=runs_by_key[key],
             priority=list(Priority)[row["priority"]],
-            waits_behind=RunKey(bytes(row["waits_behind"])) if row["waits_behind"] is not None else None,
+            waits_behind=row["waits_behind"],
             reached_limit=reached_limits.get(runs_by_key[key].automation_id, reached_limits.get(None))
             if runs_by_key[key].hold is None
             else None,

@@ -18,7 +18,7 @@ from hookmill.domain.run import (
 )
 from hookmill.domain.run_options import options_from_stored
 from hookmill.domain.run_policy import policy_from_stored
-from hookmill.store.database import Row, Transaction
+from hookmill.store.database import Row, Transaction, from_row
 
 _RUN_COLUMNS: Final = """
         runs.id, runs.delivery_id, runs.factory_id, runs.automation_id, runs.automation_version, runs.state,
@@ -100,7 +100,7 @@ def newest_by_automation(tx: Transaction, factory: FactoryId) -> dict[Automation
     )
     newest_keys: dict[str, bytes] = {}
     for row in rows:
-        newest_keys[row["automation_id"]] = max(bytes(row["id"]), newest_keys.get(row["automation_id"], b""))
+        newest_keys[row["automation_id"]] = max(row["id"], newest_keys.get(row["automation_id"], b""))
     return {run.automation_id: run for run in runs_by_keys(tx, [RunKey(key) for key in newest_keys.values()])}
 
 
@@ -145,7 +145,7 @@ def counts_by_delivery(
         factory=factory,
         deliveries=list(deliveries),
     )
-    return {DeliveryKey(bytes(row["delivery_id"])): row["runs"] for row in rows}
+    return {row["delivery_id"]: row["runs"] for row in rows}
 
 
 def payload_of(tx: Transaction, run: Run) -> bytes | None:
@@ -165,75 +165,34 @@ def _started_by(row: Row) -> StartedBy:
         return BySchedule(name=row["schedule"], scheduled_at=row["scheduled_at"], timezone=row["schedule_timezone"])
     if row["started_by"] is not None:
         return ByPerson(name=row["started_by"], has_payload=row["own_payloads"] > 0)
-    return ByDelivery(
-        delivery_key=DeliveryKey(bytes(row["delivery_id"])),
-        webhook_uid=WebhookUid(row["webhook_uid"]),
-        webhook_name=row["webhook_name"],
+    return from_row(
+        ByDelivery,
+        row,
+        delivery_key=row["delivery_id"],
         event=EventType(row["event"], bool(row["event_signed"])) if row["event"] is not None else None,
-        traceparent=row["traceparent"],
     )
 
 
 def run_from_row(row: Row) -> Run:
-    return Run(
-        id=RunKey(bytes(row["id"])),
+    return from_row(
+        Run,
+        row,
         started_by=_started_by(row),
-        factory_id=FactoryId(row["factory_id"]),
-        automation_id=AutomationId(row["automation_id"]),
-        automation_name=row["automation_name"],
-        automation_version=row["automation_version"],
-        prompt=row["prompt"],
-        runner=row["runner"],
         state=RunState(row["state"]),
-        attempt=row["attempt"],
-        created_at=row["created_at"],
-        claimed_at=row["claimed_at"],
-        started_at=row["started_at"],
-        finished_at=row["finished_at"],
-        cancel_requested_at=row["cancel_requested_at"],
-        exit_status=row["exit_status"],
-        output_tail=row["output_tail"],
-        reason=row["reason"],
         replay_number=row["replay"],
-        failures=row["failures"],
-        stopped_attempts=row["stopped_attempts"],
         policy=policy_from_stored(row["policy"]),
         options=options_from_stored(row["options"]),
-        policy_key=bytes(row["policy_key"]) if row["policy_key"] is not None else None,
         hold=Hold(row["hold"]) if row["hold"] is not None else None,
-        due_at=row["due_at"],
-        replaced_by=RunKey(bytes(row["replaced_by"])) if row["replaced_by"] is not None else None,
-        executor=row["executor"],
     )
 
 
 def failed_attempts(tx: Transaction, key: RunKey) -> list[FailedAttempt]:
     """The run's failed attempts after which another attempt was scheduled, oldest first."""
     rows = tx.all("SELECT * FROM failed_attempts WHERE run_id = :run ORDER BY attempt", run=key)
-    return [
-        FailedAttempt(
-            attempt=row["attempt"],
-            started_at=row["started_at"],
-            finished_at=row["finished_at"],
-            exit_status=row["exit_status"],
-            output_tail=row["output_tail"],
-            reason=row["reason"],
-        )
-        for row in rows
-    ]
+    return [from_row(FailedAttempt, row) for row in rows]
 
 
 def attempt_reports(tx: Transaction, key: RunKey) -> dict[int, AgentReport]:
     """The reports of agents about the ended attempts of the run, by the attempt's number."""
     rows = tx.all("SELECT * FROM attempt_reports WHERE run_id = :run ORDER BY attempt", run=key)
-    return {
-        row["attempt"]: AgentReport(
-            result=row["result"],
-            is_result_cut=bool(row["is_result_cut"]),
-            cost_microusd=row["cost_microusd"],
-            input_tokens=row["input_tokens"],
-            output_tokens=row["output_tokens"],
-            model=row["model"],
-        )
-        for row in rows
-    }
+    return {row["attempt"]: from_row(AgentReport, row, is_result_cut=bool(row["is_result_cut"])) for row in rows}

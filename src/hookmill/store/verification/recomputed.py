@@ -49,21 +49,21 @@ def check_deliveries(snapshot: DatabaseSnapshot) -> Iterator[DatabaseProblem]:
             FROM runs
             WHERE delivery_id >= :first AND delivery_id <= :last AND webhook_no <> 0
             """,
-            first=bytes(rows[0]["key"]),
-            last=bytes(rows[-1]["key"]),
+            first=rows[0]["key"],
+            last=rows[-1]["key"],
         ):
-            runs.setdefault(bytes(run["delivery_id"]), []).append(run)
+            runs.setdefault(run["delivery_id"], []).append(run)
         for row in rows:
-            name, key = f"delivery {delivery_id(bytes(row['key']))}", bytes(row["key"])
+            name, key = f"delivery {delivery_id(row['key'])}", row["key"]
             if abs(time_of(key) - row["received_at"]) > KEY_TIME_TOLERANCE_US:
                 text = "Its time is not the time of its id, so pages may omit it."
                 yield DatabaseProblem(kind="delivery_time", row=name, text=text)
-            if (digest := _expected_digest(row)) is not None and digest != bytes(row["identity_digest"]):
+            if (digest := _expected_digest(row)) is not None and digest != row["identity_digest"]:
                 text = "Its event id or its payload was altered: the digest of its identity is another one."
                 yield DatabaseProblem(kind="identity_digest", row=name, text=text, advice=RESTORE)
             if row["label"] != Label.ACCEPTED:
                 continue
-            payload = parse(bytes(row["body"])) if row["body"] is not None else None
+            payload = parse(row["body"]) if row["body"] is not None else None
             if row["body"] is None:
                 text = "Its payload does not exist, so its runs fail, and it can't be replayed."
                 yield DatabaseProblem(kind="payload_missing", row=name, text=text, advice=RESTORE)
@@ -81,7 +81,7 @@ def _expected_digest(row: Row) -> bytes | None:
     if row["label"] not in (Label.ACCEPTED, Label.DUPLICATE) or row["identity_digest"] is None:
         return None
     if kind == IdentityKind.BODY_SHA256 and row["body"] is not None and len(row["body"]) == row["size"]:
-        return body_identity_digest(sha256(bytes(row["body"])).digest())
+        return body_identity_digest(sha256(row["body"]).digest())
     if (
         kind in (IdentityKind.DELIVERY_ID_HEADER, IdentityKind.PROVIDER, IdentityKind.SENDER)
         and text is not None
@@ -96,7 +96,7 @@ def _check_runs(
     snapshot: DatabaseSnapshot, row: Row, payload: Parsed, runs: Sequence[Row], selections: Sequence[_Selection]
 ) -> Iterator[DatabaseProblem]:
     """Whether an Accepted delivery has started the runs that it must, and no others."""
-    name = f"delivery {delivery_id(bytes(row['key']))}"
+    name = f"delivery {delivery_id(row['key'])}"
     uid = snapshot.webhooks[row["webhook_no"]]["uid"]
     started = {run["automation_id"] for run in runs if run["replay"] == 0}
     for run in runs:
@@ -106,7 +106,7 @@ def _check_runs(
         selecting = [trigger for trigger in triggers.delivery_triggers if uid in trigger.webhook_ids]
         if _matches(selecting, row["event"], payload) is False:
             text = f"No trigger of its automation's version {run['automation_version']} matches its {name}."
-            yield DatabaseProblem(kind="run_unmatched", row=f"run {run_id(bytes(run['id']))}", text=text)
+            yield DatabaseProblem(kind="run_unmatched", row=f"run {run_id(run['id'])}", text=text)
     for automation, unchanged_since, own_triggers in selections:
         is_unchanged = unchanged_since + CLOCK_TOLERANCE_US < row["received_at"]
         if automation not in started and is_unchanged and _matches(own_triggers, row["event"], payload):
@@ -168,7 +168,7 @@ def check_identity_filters(snapshot: DatabaseSnapshot) -> Iterator[DatabaseProbl
         ):
             snapshot.check()
             for row in rows:
-                webhook_no, digest = row["webhook_no"], bytes(row["digest"])
+                webhook_no, digest = row["webhook_no"], row["digest"]
                 if not bloom.may_contain(segment["bits"], int.from_bytes(digest, "little")):
                     text = "The filter of its segment lacks it, so a retry of its event would be accepted again."
                     name = f"identity {digest.hex()}"
@@ -228,7 +228,7 @@ def check_sealed_values(snapshot: DatabaseSnapshot) -> Iterator[DatabaseProblem]
         for row in snapshot.tx.all(f"SELECT id, key_id, sealed FROM {table} ORDER BY id"):
             snapshot.rows += 1
             try:
-                snapshot.keys.named(row["key_id"]).open(bytes(row["sealed"]), row["id"])
+                snapshot.keys.named(row["key_id"]).open(row["sealed"], row["id"])
             except WrongKey:
                 text = "No available master key decrypts its value, so it can't be used."
                 name = f"{table} {row['id']}"

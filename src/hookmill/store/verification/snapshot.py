@@ -74,7 +74,7 @@ class DatabaseSnapshot:
         while rows := self.tx.all(sql, last=last, limit=rows_per_page):
             self.check()
             yield rows
-            last = bytes(rows[-1]["key"])
+            last = rows[-1]["key"]
             self.rows += len(rows)
             self.report(title, len(rows), total)
 
