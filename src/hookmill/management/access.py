@@ -10,7 +10,7 @@ from hookmill.domain.api_key import ApiKey
 from hookmill.domain.errors import NotFound, StoreUnavailable
 from hookmill.domain.factory import Factory
 from hookmill.domain.permission import Actor, ActorKind, Caller, Channel, MayAdminister, MayManage, MayView, Role
-from hookmill.management.installation import Installation
+from hookmill.management.installation import Operations
 from hookmill.store import api_keys, factories
 
 TOKEN_PREFIX: Final = "hmk_"
@@ -19,10 +19,7 @@ LAST_USED_PRECISION_US: Final = 60_000_000
 """A key's last use is stored again after this time, in µs. Storing each use would cost more than the request."""
 
 
-class Access:
-    def __init__(self, installation: Installation) -> None:
-        self._installation = installation
-
+class Access(Operations):
     def operator(self, factory_name: str, *, channel: Channel = Channel.CLI) -> MayManage:
         """Permission to manage this factory, for the operator, who has the store and its master key.
 

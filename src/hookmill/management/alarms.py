@@ -10,7 +10,7 @@ from hookmill.domain.errors import Conflict, Invalid, NotFound
 from hookmill.domain.factory import Factory
 from hookmill.domain.ids import FactoryId
 from hookmill.domain.permission import Caller, MayAdminister, MayManage, MayView
-from hookmill.management.installation import Installation
+from hookmill.management.installation import Operations
 from hookmill.store import alarms
 from hookmill.store.database import Transaction
 
@@ -27,11 +27,8 @@ class OpenAlarms:
     installation: bool = False
 
 
-class Alarms:
+class Alarms(Operations):
     """The alarms of the factory of a permission, or those of the installation for a `MayAdminister`."""
-
-    def __init__(self, installation: Installation) -> None:
-        self._installation = installation
 
     def newest(
         self,

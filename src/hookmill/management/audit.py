@@ -4,14 +4,11 @@ from collections.abc import Sequence
 
 from hookmill.domain.audit import AuditEntry
 from hookmill.domain.permission import MayAdminister, MayManage
-from hookmill.management.installation import Installation
+from hookmill.management.installation import Operations
 from hookmill.store import audit
 
 
-class Audit:
-    def __init__(self, installation: Installation) -> None:
-        self._installation = installation
-
+class Audit(Operations):
     def of_factory(self, may: MayManage, *, before: bytes | None = None, limit: int = 50) -> Sequence[AuditEntry]:
         """A page of lines, newest first. `before` is the key of the previous page's last line."""
         with self._installation.reading() as tx:

@@ -25,7 +25,7 @@ from hookmill.domain.run_policy import changed_policy, policy_from_json
 from hookmill.domain.run_secrets import NO_SECRETS
 from hookmill.domain.webhook import Webhook, WebhookState
 from hookmill.management import compatibility
-from hookmill.management.installation import Installation, random_id
+from hookmill.management.installation import Operations, random_id
 from hookmill.management.lookup import automation_named, run_of
 from hookmill.store import automations, schedules, secrets, webhooks
 from hookmill.store.database import Transaction
@@ -33,10 +33,7 @@ from hookmill.store.runs import adding
 from hookmill.store.schedules import NextTimes
 
 
-class Automations:
-    def __init__(self, installation: Installation) -> None:
-        self._installation = installation
-
+class Automations(Operations):
     def create(
         self,
         may: MayManage,

@@ -6,17 +6,14 @@ from typing import Final
 
 from hookmill.domain.definition_run import DefinitionAct, DefinitionOutcome, DefinitionRun
 from hookmill.domain.permission import MayManage, MayView
-from hookmill.management.installation import Installation
+from hookmill.management.installation import Operations
 from hookmill.store import definition_runs
 
 LINES_MAX: Final = 200
 LINE_CHARACTERS_MAX: Final = 300
 
 
-class DefinitionRuns:
-    def __init__(self, installation: Installation) -> None:
-        self._installation = installation
-
+class DefinitionRuns(Operations):
     def store(
         self, may: MayManage, act: DefinitionAct, outcome: DefinitionOutcome, summary: str, lines: Iterable[str]
     ) -> None:

@@ -8,7 +8,7 @@ from hookmill.domain.factory import Factory, usable_factory_name
 from hookmill.domain.ids import FactoryId, TeamId
 from hookmill.domain.permission import MayAdminister, MayManage
 from hookmill.domain.run_policy import usable_max_running
-from hookmill.management.installation import Installation, random_id
+from hookmill.management.installation import Operations, random_id
 from hookmill.management.lookup import factory_named
 from hookmill.store import factories
 from hookmill.store.notifications import notify_workers
@@ -16,10 +16,7 @@ from hookmill.store.notifications import notify_workers
 DEFAULT_FACTORY = "default"
 
 
-class Factories:
-    def __init__(self, installation: Installation) -> None:
-        self._installation = installation
-
+class Factories(Operations):
     def set_up(self) -> tuple[Factory, bool]:
         """Create the team and the factory `default` if necessary. Returns the factory, and whether it is new."""
         with self._installation.locking_set_up() as tx:

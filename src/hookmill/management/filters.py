@@ -15,7 +15,7 @@ from hookmill.domain.payload import Parsed
 from hookmill.domain.permission import MayView
 from hookmill.domain.run import Run
 from hookmill.domain.run_policy import NO_POLICY, RunPolicy, superseded_by_debounce
-from hookmill.management.installation import Installation
+from hookmill.management.installation import Operations
 from hookmill.management.lookup import delivery_of, payload_of, webhook_named
 from hookmill.store import automations, deliveries
 from hookmill.store.database import Transaction
@@ -62,10 +62,7 @@ class AutomationMatch:
     runs: tuple[Run, ...]
 
 
-class Filters:
-    def __init__(self, installation: Installation) -> None:
-        self._installation = installation
-
+class Filters(Operations):
     def test(
         self,
         may: MayView,

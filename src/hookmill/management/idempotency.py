@@ -6,7 +6,7 @@ from typing import Final
 from hookmill.domain.errors import Conflict
 from hookmill.domain.limits import IDEMPOTENT_ANSWERS_KEPT_HOURS
 from hookmill.domain.permission import MayAdminister, MayManage
-from hookmill.management.installation import Installation
+from hookmill.management.installation import Operations
 from hookmill.store import idempotency
 
 RESPONSES_KEPT_US: Final = IDEMPOTENT_ANSWERS_KEPT_HOURS * 3_600_000_000
@@ -16,11 +16,8 @@ class IdempotencyKeyReused(Conflict):
     """A different request has used the Idempotency-Key."""
 
 
-class Idempotency:
+class Idempotency(Operations):
     """Stores responses. Call both methods inside `one_transaction`: then a response is stored only with its change."""
-
-    def __init__(self, installation: Installation) -> None:
-        self._installation = installation
 
     def stored_response(self, may: MayManage | MayAdminister, key: str, request_digest: bytes) -> bytes | None:
         """The stored response; None if the actor has not used the key within a day. Raises `IdempotencyKeyReused`."""

@@ -238,6 +238,13 @@ class Installation:
                 self._current.tx = None
 
 
+class Operations:
+    """A group of operations on one installation."""
+
+    def __init__(self, installation: Installation) -> None:
+        self._installation = installation
+
+
 class _CurrentTransaction(threading.local):
     """The open write transaction of this thread, which its operations join."""
 

@@ -11,7 +11,7 @@ from hookmill.domain.name import usable_name
 from hookmill.domain.permission import MayAdminister, Role
 from hookmill.domain.secret import SecretValue, generate_value
 from hookmill.management.access import TOKEN_PREFIX, token_digest
-from hookmill.management.installation import Installation, random_id
+from hookmill.management.installation import Operations, random_id
 from hookmill.management.lookup import factory_named
 from hookmill.store import api_keys
 from hookmill.store.database import Transaction
@@ -25,10 +25,7 @@ class KeyWithToken:
     token: SecretValue
 
 
-class Keys:
-    def __init__(self, installation: Installation) -> None:
-        self._installation = installation
-
+class Keys(Operations):
     def create(
         self,
         may: MayAdminister,

@@ -16,7 +16,7 @@ from hookmill.domain.run import Run
 from hookmill.management.activity import ActivityReader, WebhookActivity
 from hookmill.management.filters import any_trigger_matches
 from hookmill.management.installation import Installation
-from hookmill.management.lookup import automation_named, delivery_of, payload_of, run_of, uid_of, uids_of
+from hookmill.management.lookup import automation_named, delivery_of, payload_of, run_of, uid_of
 from hookmill.store import automations, deliveries
 from hookmill.store.database import Transaction
 from hookmill.store.deliveries import LogRange
@@ -50,7 +50,8 @@ class Log:
         """
         log_range = LogRange(since=since, until=until, before=before)
         with self._installation.reading() as tx:
-            uids = uids_of(tx, may, webhook)
+            uid = uid_of(tx, may, webhook)
+            uids = [uid] if uid is not None else None
             if identity is None:
                 return deliveries.newest(
                     tx, may.factory.id, webhooks=uids, label=label, event=event, log_range=log_range, limit=limit

@@ -86,8 +86,3 @@ def run_of(tx: Transaction, may: MayView, run_id: str) -> Run:
 def uid_of(tx: Transaction, may: MayView, uid_or_name: str | None) -> WebhookUid | None:
     """The uid of this webhook; None, for all webhooks, if `uid_or_name` is None."""
     return webhook_named(tx, may, uid_or_name).uid if uid_or_name is not None else None
-
-
-def uids_of(tx: Transaction, may: MayView, uid_or_name: str | None) -> list[WebhookUid] | None:
-    """A list with this webhook's uid; None, for all webhooks, if `uid_or_name` is None."""
-    return [webhook_named(tx, may, uid_or_name).uid] if uid_or_name is not None else None

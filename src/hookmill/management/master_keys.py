@@ -1,16 +1,13 @@
 """Operations on the master keys. The start of a rotation is audited; resealing rows with the new key is not."""
 
 from hookmill.domain.permission import MayAdminister
-from hookmill.management.installation import Installation
+from hookmill.management.installation import Operations
 from hookmill.store.database import retry
 from hookmill.store.keys import rotation
 from hookmill.store.keys.rotation import RotationPlan
 
 
-class MasterKeyRotations:
-    def __init__(self, installation: Installation) -> None:
-        self._installation = installation
-
+class MasterKeyRotations(Operations):
     def begin(self, may: MayAdminister, plan: RotationPlan) -> None:
         """Make every process seal with the new key. Raises `Conflict` if another rotation is in progress."""
         # Beginning is idempotent, so a COMMIT with an unknown result can be retried.

@@ -8,7 +8,7 @@ from hookmill.domain.errors import Conflict, Invalid, NotFound
 from hookmill.domain.member import Member
 from hookmill.domain.name import usable_name
 from hookmill.domain.permission import MayAdminister, Role
-from hookmill.management.installation import Installation, random_id
+from hookmill.management.installation import Operations, random_id
 from hookmill.management.lookup import factory_named
 from hookmill.store import members
 from hookmill.store.database import Transaction
@@ -17,10 +17,7 @@ from hookmill.store.database import Transaction
 _ADDRESS: Final = re.compile(r"[^@\s\x00-\x20\x7f]{1,64}@[^@\s\x00-\x20\x7f]{1,190}\Z")
 
 
-class Members:
-    def __init__(self, installation: Installation) -> None:
-        self._installation = installation
-
+class Members(Operations):
     def add(self, may: MayAdminister, email: str, name: str, *, is_admin: bool = False) -> Member:
         """Add a member, with no role in a factory yet. Raises `Invalid`, and `Conflict` if a member has the address."""
         email = usable_address(email)

@@ -9,7 +9,7 @@ from typing import Final
 from hookmill.domain.errors import Conflict, Invalid
 from hookmill.domain.ids import RunKey, run_id, run_key
 from hookmill.domain.platform_report import PlatformReport
-from hookmill.management.installation import Installation
+from hookmill.management.installation import Operations
 from hookmill.store.runs import platform_attempts
 from hookmill.store.runs.platform_attempts import Reception
 
@@ -26,10 +26,7 @@ class MayReport:
     token_digest: bytes = field(repr=False)
 
 
-class PlatformReports:
-    def __init__(self, installation: Installation) -> None:
-        self._installation = installation
-
+class PlatformReports(Operations):
     def permission(self, attempt_id: str, token: str) -> MayReport | None:
         """The permission that a token gives; None if it is not the token of this attempt.
 

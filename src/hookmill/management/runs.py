@@ -13,7 +13,7 @@ from hookmill.domain.queue import CancelledRuns, Queue, QueuePosition
 from hookmill.domain.result_message import ResultMessage
 from hookmill.domain.run import FailedAttempt, Run, RunState
 from hookmill.domain.run_outputs import RunOutputs
-from hookmill.management.installation import Installation
+from hookmill.management.installation import Operations
 from hookmill.management.lookup import automation_named, delivery_of, run_of, uid_of, webhook_named
 from hookmill.store import results
 from hookmill.store.database import Transaction
@@ -24,10 +24,7 @@ BATCH_PAUSE_SECONDS: Final = 0.02
 """The time between two transactions that cancel runs, so that deliveries don't wait for all of them."""
 
 
-class Runs:
-    def __init__(self, installation: Installation) -> None:
-        self._installation = installation
-
+class Runs(Operations):
     def newest(
         self,
         may: MayView,

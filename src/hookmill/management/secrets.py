@@ -8,7 +8,7 @@ from hookmill.domain.ids import SecretId
 from hookmill.domain.permission import MayManage
 from hookmill.domain.secret import SecretValue, usable_secret, usable_secret_for_runs, usable_secret_name
 from hookmill.management import compatibility
-from hookmill.management.installation import Installation, random_id
+from hookmill.management.installation import Operations, random_id
 from hookmill.management.webhooks import refuse_foreign_secret, refuse_shared_secret, sharing_of
 from hookmill.store import automations, secrets
 from hookmill.store.database import Transaction
@@ -36,10 +36,7 @@ class TeamSecret:
     """The names of this factory's automations whose runs get it."""
 
 
-class Secrets:
-    def __init__(self, installation: Installation) -> None:
-        self._installation = installation
-
+class Secrets(Operations):
     def all(self, may: MayManage) -> Sequence[TeamSecret]:
         """The secrets that the caller may see: all for an admin, else those that the factory created or uses."""
         with self._installation.reading() as tx:

@@ -19,7 +19,7 @@ from hookmill.domain.name import usable_name
 from hookmill.domain.permission import Actor, ActorKind, Caller, Channel, MayAdminister
 from hookmill.domain.secret import SecretValue, generate_value
 from hookmill.domain.session import Account, Session, SignInLink
-from hookmill.management.installation import AccountChange, Change, Installation, random_id
+from hookmill.management.installation import AccountChange, Change, Operations, random_id
 from hookmill.management.members import member_of, usable_address
 from hookmill.store import factories, members, sessions
 from hookmill.store.database import Transaction
@@ -67,10 +67,7 @@ class SignedInMember:
     """Whether the member signs in with a password."""
 
 
-class Sessions:
-    def __init__(self, installation: Installation) -> None:
-        self._installation = installation
-
+class Sessions(Operations):
     # Links
 
     def create_first_link(self) -> SecretValue | None:
