@@ -240,18 +240,13 @@ def _add_webhook(tx: Transaction, factory: Factory, key: KeyRing) -> tuple[Webho
     value = generate_value(os.urandom(32))
     secret = SecretId(f"sec_{uid}")
     secrets.add_secret(tx, secret, factory.team_id, f"SECRET_{uid}", app.now_us(), factory=factory.id)
-    webhook = webhooks_.WebhookFields(
-        uid=uid,
-        factory_id=factory.id,
-        name=uid,
+    definition = webhooks_.WebhookFields(
         auth_mode=AuthMode.TOKEN,
-        state=WebhookState.ENABLED,
         secret_id=secret,
         secret_version_id=secrets.add_version(tx, secret, value, key, app.now_us()),
         signature_scheme=None,
-        delivery_id_header=None,
     )
-    webhooks_.add(tx, webhook, app.now_us())
+    webhooks_.add(tx, uid, definition, factory=factory.id, name=uid, state=WebhookState.ENABLED, now=app.now_us())
     return uid, value
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from hookmill.domain.errors import Conflict, Forbidden, Invalid, LimitReached, NotFound
 from hookmill.domain.expect_every import expect_every_seconds, usable_expect_every
@@ -14,7 +14,7 @@ from hookmill.domain.permission import Channel, MayManage, MayView
 from hookmill.domain.secret import SecretValue, suggested_secret_name, usable_secret, usable_secret_name
 from hookmill.domain.webhook import TOKEN_PLACEHOLDER, AuthMode, Webhook, WebhookState
 from hookmill.management import compatibility
-from hookmill.management.installation import Change, Installation, random_id
+from hookmill.management.installation import Change, Operations, random_id
 from hookmill.management.lookup import live_webhook_named, webhook_named
 from hookmill.store import secrets, webhooks
 from hookmill.store.database import Transaction
@@ -48,10 +48,7 @@ class WebhookWithSecret:
         return self.secret.reveal()
 
 
-class Webhooks:
-    def __init__(self, installation: Installation) -> None:
-        self._installation = installation
-
+class Webhooks(Operations):
     def create(
         self,
         may: MayManage,
@@ -108,12 +105,9 @@ class Webhooks:
             uid = WebhookUid(random_id("wh"))
             webhooks.add(
                 tx,
+                uid,
                 webhooks.WebhookFields(
-                    uid=uid,
-                    factory_id=may.factory.id,
-                    name=name,
                     auth_mode=auth_mode,
-                    state=WebhookState.ENABLED if enabled and version_id is not None else WebhookState.DISABLED,
                     secret_id=secret_id,
                     secret_version_id=version_id,
                     signature_scheme=signature_scheme,
@@ -122,9 +116,12 @@ class Webhooks:
                     delivery_id_header=delivery_id_header,
                     event_header=event_header,
                     allowed_networks=networks,
-                    expect_every_seconds=_seconds(expect_every),
                 ),
-                change.now,
+                factory=may.factory.id,
+                name=name,
+                state=WebhookState.ENABLED if enabled and version_id is not None else WebhookState.DISABLED,
+                expect_every_seconds=_seconds(expect_every),
+                now=change.now,
             )
             webhook = _reload(tx, uid)
             change.record(
@@ -168,9 +165,9 @@ class Webhooks:
             if name is not None:
                 webhook = self.rename(may, webhook.uid, name)
             if delivery_id_header is not UNSET:
-                webhook = self._set_delivery_id_header(may, webhook.uid, delivery_id_header)
+                webhook = self._set_header(may, webhook.uid, "delivery_id_header", delivery_id_header)
             if event_header is not UNSET:
-                webhook = self._set_event_header(may, webhook.uid, event_header)
+                webhook = self._set_header(may, webhook.uid, "event_header", event_header)
             if allowed_networks is not None:
                 webhook = self._set_allowed_networks(may, webhook.uid, allowed_networks)
             if expect_every is not UNSET:
@@ -188,7 +185,7 @@ class Webhooks:
                 change.skip_audit()
                 return webhook
             _refuse_taken_name(change.tx, may, name)
-            webhooks.rename(change.tx, webhook.uid, name)
+            webhooks.set_column(change.tx, webhook.uid, "name", name)
             change.record("rename", "webhook", webhook.uid, name, before=webhook.name)
             return _reload(change.tx, webhook.uid)
 
@@ -238,7 +235,7 @@ class Webhooks:
             secret_id, _ = webhooks.secret_of(tx, webhook.uid)
             refuse_shared_secret(tx, may, secret_id, webhook.secret_name)
             version_id = secrets.add_version(tx, secret_id, value, self._installation.master_keys, change.now)
-            webhooks.use_secret_version(tx, webhook.uid, version_id)
+            webhooks.set_column(tx, webhook.uid, "secret_version_id", version_id)
             change.record("rotate", "webhook", webhook.uid, webhook.name, secret_name=webhook.secret_name)
             webhook = _reload(tx, webhook.uid)
         return WebhookWithSecret(webhook, self._complete_url(webhook, value), value)
@@ -298,11 +295,7 @@ class Webhooks:
                 tx,
                 webhook.uid,
                 webhooks.WebhookFields(
-                    uid=webhook.uid,
-                    factory_id=may.factory.id,
-                    name=webhook.name,
                     auth_mode=auth_mode,
-                    state=webhook.state,
                     secret_id=secret_id,
                     secret_version_id=version_id,
                     signature_scheme=signature_scheme,
@@ -347,30 +340,21 @@ class Webhooks:
             value = secrets.reveal(tx, version_id, self._installation.master_keys)
         return WebhookWithSecret(webhook, self._complete_url(webhook, value), value)
 
-    def _set_delivery_id_header(self, may: MayManage, uid_or_name: str, header: str | Unset | None) -> Webhook:
-        assert not isinstance(header, Unset)
+    def _set_header(
+        self, may: MayManage, uid: str, field: Literal["delivery_id_header", "event_header"], header: str | None
+    ) -> Webhook:
         with self._installation.changing_definition(may) as change:
-            webhook = live_webhook_named(change.tx, may, uid_or_name)
-            header = compatibility.compatible_delivery_id_header(compatibility.scheme_of(webhook), header)
-            if webhook.delivery_id_header == header:
+            webhook = live_webhook_named(change.tx, may, uid)
+            scheme = compatibility.scheme_of(webhook)
+            if field == "event_header":
+                header = compatibility.compatible_event_header(scheme, webhook.signature_scheme, header)
+            else:
+                header = compatibility.compatible_delivery_id_header(scheme, header)
+            if getattr(webhook, field) == header:
                 change.skip_audit()
                 return webhook
-            webhooks.set_delivery_id_header(change.tx, webhook.uid, header)
-            change.record("change", "webhook", webhook.uid, webhook.name, delivery_id_header=header)
-            return _reload(change.tx, webhook.uid)
-
-    def _set_event_header(self, may: MayManage, uid_or_name: str, header: str | Unset | None) -> Webhook:
-        assert not isinstance(header, Unset)
-        with self._installation.changing_definition(may) as change:
-            webhook = live_webhook_named(change.tx, may, uid_or_name)
-            header = compatibility.compatible_event_header(
-                compatibility.scheme_of(webhook), webhook.signature_scheme, header
-            )
-            if webhook.event_header == header:
-                change.skip_audit()
-                return webhook
-            webhooks.set_event_header(change.tx, webhook.uid, header)
-            change.record("change", "webhook", webhook.uid, webhook.name, event_header=header)
+            webhooks.set_column(change.tx, webhook.uid, field, header)
+            change.record("change", "webhook", webhook.uid, webhook.name, **{field: header})
             return _reload(change.tx, webhook.uid)
 
     def _set_allowed_networks(self, may: MayManage, uid_or_name: str, texts: Sequence[str]) -> Webhook:
@@ -380,7 +364,7 @@ class Webhooks:
             if webhook.allowed_networks == networks:
                 change.skip_audit()
                 return webhook
-            webhooks.set_allowed_networks(change.tx, webhook.uid, networks)
+            webhooks.set_column(change.tx, webhook.uid, "allowed_networks", webhooks.stored_networks(networks))
             change.record(
                 "change",
                 "webhook",
@@ -391,8 +375,7 @@ class Webhooks:
             )
             return _reload(change.tx, webhook.uid)
 
-    def _set_expect_every(self, may: MayManage, uid_or_name: str, text: str | Unset | None) -> Webhook:
-        assert not isinstance(text, Unset)
+    def _set_expect_every(self, may: MayManage, uid_or_name: str, text: str | None) -> Webhook:
         expect_every = usable_expect_every(text)
         with self._installation.changing_definition(may) as change:
             webhook = live_webhook_named(change.tx, may, uid_or_name)
@@ -407,7 +390,7 @@ class Webhooks:
         secret_id, _ = webhooks.secret_of(change.tx, webhook.uid)
         scheme = compatibility.scheme_of(webhook)
         version_id = self._usable_version_id(change.tx, secret_id, webhook.secret_name, webhook.auth_mode, scheme)
-        webhooks.use_secret_version(change.tx, webhook.uid, version_id)
+        webhooks.set_column(change.tx, webhook.uid, "secret_version_id", version_id)
         change.record("sync", "webhook", webhook.uid, webhook.name, secret_name=webhook.secret_name)
         return _reload(change.tx, webhook.uid)
 

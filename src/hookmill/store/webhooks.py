@@ -2,8 +2,8 @@
 
 import json
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 from hookmill.domain.ids import FactoryId, SecretId, WebhookUid
 from hookmill.domain.webhook import AuthMode, Webhook, WebhookState
@@ -21,49 +21,55 @@ _COLUMNS = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookFields:
-    """The columns of a webhook that the caller decides."""
+    """The columns of a webhook that can be redefined."""
 
-    uid: WebhookUid
-    factory_id: FactoryId
-    name: str
     auth_mode: AuthMode
-    state: WebhookState
     secret_id: SecretId
     secret_version_id: str | None
     """None until the provider's secret is supplied."""
     signature_scheme: str | None
-    delivery_id_header: str | None
-    event_header: str | None = None
     signature_options: dict[str, Any] | None = None
     answers_handshakes: bool = False
+    delivery_id_header: str | None = None
+    event_header: str | None = None
     allowed_networks: tuple[str, ...] = ()
-    expect_every_seconds: int | None = None
+
+    def columns(self) -> dict[str, Any]:
+        """The stored values, by column."""
+        return asdict(self) | {
+            "auth_mode": self.auth_mode.value,
+            "signature_options": json.dumps(self.signature_options) if self.signature_options is not None else None,
+            "allowed_networks": stored_networks(self.allowed_networks),
+        }
 
 
-def add(tx: Transaction, webhook: WebhookFields, now: int) -> None:
+def add(
+    tx: Transaction,
+    uid: WebhookUid,
+    definition: WebhookFields,
+    *,
+    factory: FactoryId,
+    name: str,
+    state: WebhookState,
+    expect_every_seconds: int | None = None,
+    now: int,
+) -> None:
     tx.run(
         """
         INSERT INTO webhooks (uid, factory_id, name, auth_mode, state, secret_id, secret_version_id,
                               signature_scheme, signature_options, answers_handshakes, delivery_id_header,
                               event_header, allowed_networks, expect_every, expected_from, revision, created_at)
-        VALUES (:uid, :factory, :name, :auth_mode, :state, :secret, :version, :scheme, :options, :handshakes, :header,
-                :event_header, :networks, :expect_every, :now, 1, :now)
+        VALUES (:uid, :factory, :name, :auth_mode, :state, :secret_id, :secret_version_id,
+                :signature_scheme, :signature_options, :answers_handshakes, :delivery_id_header,
+                :event_header, :allowed_networks, :expect_every, :now, 1, :now)
         """,
-        uid=webhook.uid,
-        factory=webhook.factory_id,
-        name=webhook.name,
-        auth_mode=webhook.auth_mode.value,
-        state=webhook.state.value,
-        secret=webhook.secret_id,
-        version=webhook.secret_version_id,
-        scheme=webhook.signature_scheme,
-        options=_stored_options(webhook.signature_options),
-        handshakes=webhook.answers_handshakes,
-        header=webhook.delivery_id_header,
-        event_header=webhook.event_header,
-        networks=_stored_networks(webhook.allowed_networks),
-        expect_every=webhook.expect_every_seconds,
+        uid=uid,
+        factory=factory,
+        name=name,
+        state=state.value,
+        expect_every=expect_every_seconds,
         now=now,
+        **definition.columns(),
     )
 
 
@@ -131,30 +137,12 @@ def set_state(tx: Transaction, uid: WebhookUid, state: WebhookState, now: int) -
     )
 
 
-def rename(tx: Transaction, uid: WebhookUid, name: str) -> None:
-    tx.run("UPDATE webhooks SET name = :name, revision = revision + 1 WHERE uid = :uid", uid=uid, name=name)
+ChangeableColumn = Literal["name", "delivery_id_header", "event_header", "allowed_networks", "secret_version_id"]
 
 
-def set_delivery_id_header(tx: Transaction, uid: WebhookUid, header: str | None) -> None:
-    tx.run(
-        "UPDATE webhooks SET delivery_id_header = :header, revision = revision + 1 WHERE uid = :uid",
-        uid=uid,
-        header=header,
-    )
-
-
-def set_event_header(tx: Transaction, uid: WebhookUid, header: str | None) -> None:
-    tx.run(
-        "UPDATE webhooks SET event_header = :header, revision = revision + 1 WHERE uid = :uid", uid=uid, header=header
-    )
-
-
-def set_allowed_networks(tx: Transaction, uid: WebhookUid, networks: tuple[str, ...]) -> None:
-    tx.run(
-        "UPDATE webhooks SET allowed_networks = :networks, revision = revision + 1 WHERE uid = :uid",
-        uid=uid,
-        networks=_stored_networks(networks),
-    )
+def set_column(tx: Transaction, uid: WebhookUid, column: ChangeableColumn, value: str | None) -> None:
+    """Change one column. `allowed_networks` is stored as `stored_networks` returns it."""
+    tx.run(f"UPDATE webhooks SET {column} = :value, revision = revision + 1 WHERE uid = :uid", uid=uid, value=value)
 
 
 def set_expect_every(tx: Transaction, uid: WebhookUid, seconds: int | None, now: int) -> None:
@@ -172,33 +160,9 @@ def set_expect_every(tx: Transaction, uid: WebhookUid, seconds: int | None, now:
 
 def redefine(tx: Transaction, uid: WebhookUid, definition: WebhookFields) -> None:
     """Replace the webhook's configuration. The uid, name, state and log stay."""
-    tx.run(
-        """
-        UPDATE webhooks
-        SET auth_mode = :auth_mode, secret_id = :secret, secret_version_id = :version, signature_scheme = :scheme,
-            signature_options = :options, answers_handshakes = :handshakes, delivery_id_header = :header,
-            event_header = :event_header, allowed_networks = :networks, revision = revision + 1
-        WHERE uid = :uid
-        """,
-        uid=uid,
-        auth_mode=definition.auth_mode.value,
-        secret=definition.secret_id,
-        version=definition.secret_version_id,
-        scheme=definition.signature_scheme,
-        options=_stored_options(definition.signature_options),
-        handshakes=definition.answers_handshakes,
-        header=definition.delivery_id_header,
-        event_header=definition.event_header,
-        networks=_stored_networks(definition.allowed_networks),
-    )
-
-
-def use_secret_version(tx: Transaction, uid: WebhookUid, version_id: str) -> None:
-    tx.run(
-        "UPDATE webhooks SET secret_version_id = :version, revision = revision + 1 WHERE uid = :uid",
-        uid=uid,
-        version=version_id,
-    )
+    columns = definition.columns()
+    assignments = ", ".join(f"{column} = :{column}" for column in columns)
+    tx.run(f"UPDATE webhooks SET {assignments}, revision = revision + 1 WHERE uid = :uid", uid=uid, **columns)
 
 
 def secret_of(tx: Transaction, uid: WebhookUid) -> tuple[SecretId, str | None]:
@@ -223,16 +187,12 @@ def increment_revisions(tx: Transaction, factory: FactoryId, uids: Iterable[Webh
         tx.run("UPDATE webhooks SET revision = revision + 1 WHERE no = :no", no=no)
 
 
-def _stored_options(options: dict[str, Any] | None) -> str | None:
-    return json.dumps(options) if options is not None else None
-
-
 def options_from(stored: str | None) -> dict[str, Any] | None:
     """The signature options from their stored JSON text."""
     return json.loads(stored) if stored is not None else None
 
 
-def _stored_networks(networks: tuple[str, ...]) -> str | None:
+def stored_networks(networks: tuple[str, ...]) -> str | None:
     return " ".join(networks) or None
 
 
