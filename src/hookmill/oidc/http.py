@@ -35,9 +35,15 @@ class HttpClient:
         self._tls = tls
 
     async def get(
-        self, url: str, *, headers: Mapping[str, str] | None = None, secrets: Collection[str] = ()
-    ) -> JsonResponse:
-        return await self._send("GET", url, None, headers or {}, secrets)
+        self, url: str, *, headers: Mapping[str, str] | None = None, secrets: Collection[str] = (), advice: str = ""
+    ) -> Mapping[str, Any]:
+        """The content of a response with the status 200. Raises `ProviderUnavailable` for others, with the advice."""
+        response = await self._send("GET", url, None, headers or {}, secrets)
+        if response.status != 200:
+            raise ProviderUnavailable(
+                f"{url} answered with the status {response.status}{response.words}. {advice}".rstrip()
+            )
+        return response.content
 
     async def post(
         self, url: str, form: Mapping[str, str], *, headers: Mapping[str, str], secrets: Collection[str]

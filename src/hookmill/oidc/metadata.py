@@ -49,12 +49,7 @@ async def load_metadata(http: HttpClient, issuer: str) -> Metadata:
     Raises `ProviderUnavailable` if the document can't be loaded, is another issuer's, or has no usable endpoint.
     """
     url = issuer.rstrip("/") + _PATH
-    response = await http.get(url)
-    if response.status != 200:
-        raise ProviderUnavailable(
-            f"{url} answered with the status {response.status}{response.words}. Check oidc_issuer."
-        )
-    document = response.content
+    document = await http.get(url, advice="Check oidc_issuer.")
     document_issuer = document.get("issuer")
     if not isinstance(document_issuer, str):
         raise ProviderUnavailable(f"{url} names no issuer, so it is no discovery document. Check oidc_issuer.")

@@ -172,16 +172,12 @@ class Provider:
         """The claims of the user info endpoint; none if the provider has no such endpoint."""
         if metadata.userinfo_endpoint is None:
             return {}
-        response = await self._http.get(
+        user_info = await self._http.get(
             metadata.userinfo_endpoint, headers={"Authorization": f"Bearer {access_token}"}, secrets=[access_token]
         )
-        if response.status != 200:
-            raise ProviderUnavailable(
-                f"{metadata.userinfo_endpoint} answered with the status {response.status}{response.words}."
-            )
-        if response.content.get("sub") != subject:
+        if user_info.get("sub") != subject:
             raise SignInRefused("The user info is about another person than the ID token.")
-        return response.content
+        return user_info
 
     def _identity(self, claims: Mapping[str, Any], user_info: Mapping[str, Any]) -> ExternalIdentity:
         """The person. A claim of the ID token, which is signed, is preferred to the same claim of the user info."""
@@ -218,12 +214,7 @@ class Provider:
 
     async def _load_keys(self) -> Sequence[Key]:
         metadata = await self._metadata.get()
-        response = await self._http.get(metadata.jwks_uri)
-        if response.status != 200:
-            raise ProviderUnavailable(
-                f"{metadata.jwks_uri} answered with the status {response.status}{response.words}."
-            )
-        keys = usable_keys(response.content)
+        keys = usable_keys(await self._http.get(metadata.jwks_uri))
         if not keys:
             raise ProviderUnavailable(f"{metadata.jwks_uri} answered with no usable key.")
         return keys
