@@ -70,24 +70,15 @@ def refuse_unfit_secret(mode: AuthMode, scheme: "Scheme | None", value: SecretVa
             raise Invalid(f"{prefix}{error}") from None
 
 
-def _refuse_signing_header(scheme: "Scheme | None", header: str) -> None:
-    """Raises `Invalid` if this header contains the scheme's signature, or is signed by it."""
-    if scheme is None:
-        return
-    from hookmill.domain.signatures.scheme import signature_or_signed_headers
-
-    if header.lower().encode() in signature_or_signed_headers(scheme):
-        raise Invalid(
-            f"{header} is part of {scheme.title}'s signature. Delivery ids are stored and shown. Choose another header."
-        )
-
-
 def compatible_delivery_id_header(scheme: "Scheme | None", header: str | None) -> str | None:
     """A webhook's delivery id header. Raises `Invalid` for a header that contains a credential or a signature."""
     if header is None:
         return None
     header = usable_delivery_id_header(header)
-    _refuse_signing_header(scheme, header)
+    if scheme is not None and header.lower().encode() in scheme.compiled.signature_or_signed_headers:
+        raise Invalid(
+            f"{header} is part of {scheme.title}'s signature. Delivery ids are stored and shown. Choose another header."
+        )
     return header
 
 
@@ -110,7 +101,5 @@ def defines_event_type(webhook: Webhook) -> bool:
     """Whether the webhook's configuration defines where its deliveries have their event type."""
     if webhook.event_header is not None:
         return True
-    if webhook.auth_mode is not AuthMode.SIGNATURE:
-        return False
-    scheme = scheme_named(webhook.signature_scheme, webhook.signature_options)
-    return scheme.event_for(webhook.signature_scheme) is not None
+    scheme = scheme_of(webhook)
+    return scheme is not None and scheme.event_for(webhook.signature_scheme) is not None

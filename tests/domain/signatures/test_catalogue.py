@@ -8,7 +8,7 @@ from hookmill.domain.errors import Invalid
 from hookmill.domain.signatures import catalogue
 from hookmill.domain.signatures.catalogue import BrokenCatalogue
 from hookmill.domain.signatures.rule import usable_event_header_for
-from hookmill.domain.signatures.scheme import Event, ProofKind, Scheme, signature_or_signed_headers
+from hookmill.domain.signatures.scheme import Event, ProofKind, Scheme
 from tests.support.for_each import for_each
 
 from .vector import NAMES
@@ -74,14 +74,17 @@ def test_delivery_id_header_is_neither_signature_nor_signed(name):
     scheme = catalogue.find(name)
     headers = {source.removeprefix("header:").encode() for source in scheme.delivery_id if source.startswith("header:")}
 
-    assert not headers & signature_or_signed_headers(scheme)
+    assert not headers & scheme.compiled.signature_or_signed_headers
 
 
 def test_signature_and_signed_headers_of_a_scheme():
-    assert signature_or_signed_headers(catalogue.find("slack")) == {b"x-slack-signature", b"x-slack-request-timestamp"}
-    assert signature_or_signed_headers(catalogue.find("mailgun")) == frozenset()
-    assert b"x-docusign-signature-100" in signature_or_signed_headers(catalogue.find("docusign"))
-    assert b"webhook-id" not in signature_or_signed_headers(catalogue.find("standard_webhooks"))
+    assert catalogue.find("slack").compiled.signature_or_signed_headers == {
+        b"x-slack-signature",
+        b"x-slack-request-timestamp",
+    }
+    assert catalogue.find("mailgun").compiled.signature_or_signed_headers == frozenset()
+    assert b"x-docusign-signature-100" in catalogue.find("docusign").compiled.signature_or_signed_headers
+    assert b"webhook-id" not in catalogue.find("standard_webhooks").compiled.signature_or_signed_headers
 
 
 @pytest.mark.parametrize(
@@ -180,7 +183,7 @@ def test_every_event_type_has_a_valid_source():
 
 def test_event_type_header_is_neither_signature_nor_signed():
     for scheme, event in event_sources():
-        assert event.source.removeprefix("header:").encode() not in signature_or_signed_headers(scheme)
+        assert event.source.removeprefix("header:").encode() not in scheme.compiled.signature_or_signed_headers
 
 
 @pytest.mark.parametrize(

@@ -65,14 +65,11 @@ def read_generic_options(fields: Mapping[str, object]) -> GenericHmac:
     try:
         return msgspec.convert(dict(fields), GenericHmac)
     except (msgspec.ValidationError, UnicodeError) as fault:
+        reason = "a text contains half of a surrogate pair" if isinstance(fault, UnicodeError) else str(fault)
         allowed = ", ".join(GenericHmac.__struct_fields__)
         raise Invalid(
-            f"The options of the scheme {GENERIC_SCHEME} can't be read: {_fault_message(fault)}. They are {allowed}."
+            f"The options of the scheme {GENERIC_SCHEME} can't be read: {reason}. They are {allowed}."
         ) from fault
-
-
-def _fault_message(fault: Exception) -> str:
-    return "a text contains half of a surrogate pair" if isinstance(fault, UnicodeError) else str(fault)
 
 
 def generic_scheme(options: GenericHmac) -> Scheme:

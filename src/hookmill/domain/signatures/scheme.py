@@ -297,29 +297,6 @@ class Scheme(_Table, frozen=True, kw_only=True, dict=True):
 class CompiledScheme:
     """A scheme compiled into readers, so that no request evaluates the scheme's data again."""
 
-    __slots__ = (
-        "_faults",
-        "content_contains_secret",
-        "content_template",
-        "decode",
-        "digest",
-        "entry_name",
-        "family",
-        "key_is_derived",
-        "key_template",
-        "list_format",
-        "needs_timestamp",
-        "prefix",
-        "proving_headers",
-        "read_delivery_id",
-        "read_timestamp",
-        "separator",
-        "signature_or_signed_headers",
-        "signature_readers",
-        "timestamp_entry_name",
-        "used_headers",
-    )
-
     def __init__(self, scheme: Scheme) -> None:
         self._faults: list[str] = []
         signature, rule = scheme.signature, scheme.secret
@@ -417,7 +394,8 @@ class CompiledScheme:
         1. The proving headers: they contain a signature, the time, or the list of signed headers. Headers with the
            event's id are not among them.
         2. The proving headers, and those that the signed content names as `{header:NAME}`. Headers that only a request
-           lists as signed are unknown here. Headers with the event's id are not among them.
+           lists as signed are unknown here. Headers with the event's id are not among them. A webhook can't have one of
+           this set as its delivery id header.
         3. All headers that the scheme names and verification reads: also the header with the event's id, if the id is
            signed. `signed_headers_reader` checks the headers that a request lists.
         """
@@ -447,12 +425,3 @@ def signature_size(algorithm: Algorithm) -> int | None:
     if algorithm.family in {"hmac", "hash"}:
         return sizes[algorithm.digest]
     return 64 if algorithm is Algorithm.ED25519 else None
-
-
-def signature_or_signed_headers(scheme: Scheme) -> frozenset[bytes]:
-    """The headers that contain the signature, the time or the list of signed headers, and those that the signed content
-    names; in lower case.
-
-    A webhook can't have one of them as its delivery id header.
-    """
-    return scheme.compiled.signature_or_signed_headers
