@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from hookmill.domain import payload
 from hookmill.domain.automation import Automation, TriggersByKind, triggers_from_stored
@@ -26,20 +27,9 @@ def add(tx: Transaction, automation: Automation) -> None:
                                  pause_after_failures)
         VALUES (:id, :factory, :name, :enabled, :version, :created_at, :updated_at, :max_running, :pause_after_failures)
         """,
-        id=automation.id,
-        factory=automation.factory_id,
-        name=automation.name,
-        enabled=automation.enabled,
-        version=automation.version,
-        created_at=automation.created_at,
-        updated_at=automation.updated_at,
-        max_running=automation.policy.max_running,
-        pause_after_failures=automation.policy.pause_after_failures,
+        **_values(automation),
     )
-    _store_version(tx, automation)
-    _store_selected_webhooks(tx, automation.id, automation.selected_webhook_uids())
-    schedules.store(tx, automation, automation.updated_at)
-    webhooks.increment_revisions(tx, automation.factory_id, automation.selected_webhook_uids())
+    _store_version(tx, automation, automation.selected_webhook_uids())
 
 
 def save(tx: Transaction, before: Automation, after: Automation) -> None:
@@ -52,19 +42,10 @@ def save(tx: Transaction, before: Automation, after: Automation) -> None:
             pause_reason = CASE WHEN :enabled THEN NULL ELSE pause_reason END
         WHERE id = :id
         """,
-        id=after.id,
-        name=after.name,
-        enabled=after.enabled,
-        version=after.version,
-        updated_at=after.updated_at,
-        max_running=after.policy.max_running,
-        pause_after_failures=after.policy.pause_after_failures,
+        **_values(after),
     )
-    _store_version(tx, after)
     tx.run("DELETE FROM automation_webhooks WHERE automation_id = :id", id=after.id)
-    _store_selected_webhooks(tx, after.id, after.selected_webhook_uids())
-    schedules.store(tx, after, after.updated_at)
-    webhooks.increment_revisions(tx, after.factory_id, before.selected_webhook_uids() | after.selected_webhook_uids())
+    _store_version(tx, after, before.selected_webhook_uids() | after.selected_webhook_uids())
 
 
 def set_enabled(tx: Transaction, automation: Automation, enabled: bool, now: int) -> None:
@@ -185,31 +166,42 @@ def _automation(row: Row) -> Automation:
     )
 
 
-def _store_version(tx: Transaction, automation: Automation) -> None:
+def _values(automation: Automation) -> dict[str, Any]:
+    """The values of the columns of `automations` and `automation_versions`."""
     assert not automation.unreadable_parts
-    triggers = f"[{', '.join(trigger.as_text() for trigger in automation.all_triggers)}]"
+    return {
+        "id": automation.id,
+        "factory": automation.factory_id,
+        "name": automation.name,
+        "enabled": automation.enabled,
+        "version": automation.version,
+        "created_at": automation.created_at,
+        "updated_at": automation.updated_at,
+        "max_running": automation.policy.max_running,
+        "pause_after_failures": automation.policy.pause_after_failures,
+        "prompt": automation.prompt,
+        "runner": automation.runner,
+        "triggers": f"[{', '.join(trigger.as_text() for trigger in automation.all_triggers)}]",
+        "policy": json.dumps(automation.policy.as_json()),
+        "options": json.dumps(automation.options.as_json()),
+    }
+
+
+def _store_version(tx: Transaction, automation: Automation, changed_uids: frozenset[WebhookUid]) -> None:
+    """Store this version, and what it selects. Processes reload the webhooks with `changed_uids`."""
     tx.run(
         """
         INSERT INTO automation_versions (automation_id, version, name, prompt, runner, triggers, policy, options,
                                          created_at)
-        VALUES (:id, :version, :name, :prompt, :runner, :triggers, :policy, :options, :now)
+        VALUES (:id, :version, :name, :prompt, :runner, :triggers, :policy, :options, :updated_at)
         """,
-        id=automation.id,
-        version=automation.version,
-        name=automation.name,
-        prompt=automation.prompt,
-        runner=automation.runner,
-        triggers=triggers,
-        policy=json.dumps(automation.policy.as_json()),
-        options=json.dumps(automation.options.as_json()),
-        now=automation.updated_at,
+        **_values(automation),
     )
-
-
-def _store_selected_webhooks(tx: Transaction, automation: AutomationId, uids: frozenset[WebhookUid]) -> None:
-    for uid in sorted(uids):
+    for uid in sorted(automation.selected_webhook_uids()):
         tx.run(
             "INSERT INTO automation_webhooks (webhook_uid, automation_id) VALUES (:uid, :automation)",
             uid=uid,
-            automation=automation,
+            automation=automation.id,
         )
+    schedules.store(tx, automation, automation.updated_at)
+    webhooks.increment_revisions(tx, automation.factory_id, changed_uids)

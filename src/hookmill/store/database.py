@@ -10,7 +10,7 @@ import stat
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
@@ -275,28 +275,27 @@ class Database:
             # Files that were replaced before the COMMIT don't have the transaction.
             self.verify_files()
 
-    @contextmanager
-    def read_statement(self) -> Iterator[Transaction]:
+    def read_statement(self) -> AbstractContextManager[Transaction]:
         """A transaction for a single query. Raises `StoreUnavailable`.
 
         On PostgreSQL, it saves the messages for BEGIN and COMMIT. A second statement raises `RuntimeError`.
         """
-        if self.on_sqlite:
-            with self.read() as tx:
-                yield _SingleStatement(tx.connection)
-            return
-        with raising_unavailable(), self._autocommitting_connection() as connection:
-            yield _SingleStatement(connection)
+        return self._single_statement(self.read)
 
-    @contextmanager
-    def write_statement(self) -> Iterator[Transaction]:
+    def write_statement(self) -> AbstractContextManager[Transaction]:
         """A transaction for a single statement. Raises `StoreUnavailable`.
 
         On PostgreSQL, the statement commits by itself, even if the block then raises. That saves the messages for BEGIN
         and COMMIT. A second statement raises `RuntimeError`.
         """
+        return self._single_statement(self.write)
+
+    @contextmanager
+    def _single_statement(
+        self, sqlite_transaction: Callable[[], AbstractContextManager[Transaction]]
+    ) -> Iterator[Transaction]:
         if self.on_sqlite:
-            with self.write() as tx:
+            with sqlite_transaction() as tx:
                 yield _SingleStatement(tx.connection)
             return
         with raising_unavailable(), self._autocommitting_connection() as connection:

@@ -11,11 +11,6 @@ from hookmill.store.database import Database, Transaction
 LockStrength = Literal["FOR UPDATE", "FOR NO KEY UPDATE", "FOR SHARE", "FOR KEY SHARE"]
 
 
-def has_roles(tx: Transaction) -> bool:
-    """Whether the database has roles with privileges."""
-    return not tx.on_sqlite
-
-
 def has_row_locks(tx: Transaction) -> bool:
     """Whether transactions lock rows, instead of the whole database."""
     return not tx.on_sqlite

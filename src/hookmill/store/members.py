@@ -31,26 +31,16 @@ def of_team(tx: Transaction, team: TeamId) -> Sequence[Member]:
 
 
 def by_id(tx: Transaction, team: TeamId, member: str) -> Member | None:
-    row = tx.one(f"{_SELECT} WHERE id = :id AND team_id = :team AND removed_at IS NULL", id=member, team=team)
-    return _member(tx, row) if row else None
+    return _first(tx, team, "id = :id", id=member)
 
 
 def by_email(tx: Transaction, team: TeamId, email: str) -> Member | None:
-    row = tx.one(f"{_SELECT} WHERE email = :email AND team_id = :team AND removed_at IS NULL", email=email, team=team)
-    return _member(tx, row) if row else None
+    return _first(tx, team, "email = :email", email=email)
 
 
 def by_identity(tx: Transaction, team: TeamId, identity: IdentityKey) -> Member | None:
-    row = tx.one(
-        f"""
-        {_SELECT}
-        WHERE oidc_issuer = :issuer AND oidc_subject = :subject AND team_id = :team AND removed_at IS NULL
-        """,
-        issuer=identity.issuer,
-        subject=identity.subject,
-        team=team,
-    )
-    return _member(tx, row) if row else None
+    condition = "oidc_issuer = :issuer AND oidc_subject = :subject"
+    return _first(tx, team, condition, issuer=identity.issuer, subject=identity.subject)
 
 
 def set_identity(tx: Transaction, member: str, identity: IdentityKey) -> None:
@@ -104,6 +94,11 @@ _SELECT = """
            oidc_issuer, oidc_subject
     FROM members
 """
+
+
+def _first(tx: Transaction, team: TeamId, condition: str, **values: str) -> Member | None:
+    row = tx.one(f"{_SELECT} WHERE {condition} AND team_id = :team AND removed_at IS NULL", team=team, **values)
+    return _member(tx, row) if row else None
 
 
 def _member(tx: Transaction, row: Row) -> Member:

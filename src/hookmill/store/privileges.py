@@ -1,13 +1,12 @@
 """Checks that the PostgreSQL role may create tables. The check precedes all changes."""
 
 from hookmill.domain.errors import Conflict
-from hookmill.store import dialect
 from hookmill.store.database import Transaction
 
 
 def refuse_missing_privilege(tx: Transaction) -> None:
     """Raises `Conflict` with a GRANT statement if the role may not create tables. SQLite has no roles."""
-    if not dialect.has_roles(tx):
+    if tx.on_sqlite:
         return
     row = tx.one(
         """

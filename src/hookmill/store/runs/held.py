@@ -189,7 +189,7 @@ def _decide_key(tx: Transaction, policy_key: bytes, now: int) -> None:
     policy = newest_held_run.policy
     if policy.reason_against_runs is not None:
         for run in candidates:
-            _interrupt_held_run(tx, run.id, policy.reason_against_runs, now)
+            _end_held_run(tx, run.id, RunState.INTERRUPTED, None, now, policy.reason_against_runs)
         return
     if policy.debounce is not None:
         waited = [run for run in candidates if run.has_waited]
@@ -362,8 +362,10 @@ def _start_held_run(tx: Transaction, run: _HeldRun) -> None:
     notify_workers(tx)
 
 
-def _end_held_run(tx: Transaction, run: RunKey, state: RunState, other: RunKey, now: int) -> None:
-    """End a held run because of the run `other`."""
+def _end_held_run(
+    tx: Transaction, run: RunKey, state: RunState, other: RunKey | None, now: int, reason: str | None = None
+) -> None:
+    """End a held run because of the run `other`, or for this reason."""
     tx.run(
         """
         UPDATE runs
@@ -374,21 +376,7 @@ def _end_held_run(tx: Transaction, run: RunKey, state: RunState, other: RunKey, 
         state=state,
         now=now,
         other=other,
-        reason=reason_for(state, other),
-    )
-
-
-def _interrupt_held_run(tx: Transaction, run: RunKey, reason: str, now: int) -> None:
-    tx.run(
-        """
-        UPDATE runs
-        SET state = :state, finished_at = :now, hold = NULL, due_at = NULL, reason = :reason
-        WHERE id = :id AND finished_at IS NULL
-        """,
-        id=run,
-        state=RunState.INTERRUPTED,
-        now=now,
-        reason=reason,
+        reason=reason_for(state, other) if other is not None else reason,
     )
 
 
