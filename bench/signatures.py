@@ -15,8 +15,9 @@ from hookmill.domain.payload import Parsed, parse
 from hookmill.domain.signatures import catalogue
 from hookmill.domain.signatures.key import prepare_key
 from hookmill.domain.signatures.reading import SignedRequest
-from hookmill.domain.signatures.sign import ENTROPY_BYTES, example_secret, sign
+from hookmill.domain.signatures.sign import ENTROPY_BYTES, sign
 from hookmill.domain.signatures.verify import Verified, verify
+from tests.support.example_keys import example_pair
 
 SCHEME_OF_PRIMITIVE = {
     "hmac-sha256": "github",
@@ -60,7 +61,7 @@ def measure_signatures() -> Iterator[Row]:
 
 def _verifications_per_second(scheme_name: str, body: bytes) -> float:
     scheme = catalogue.find(scheme_name)
-    pair = example_secret(scheme, os.urandom(ENTROPY_BYTES))
+    pair = example_pair(scheme, os.urandom(ENTROPY_BYTES))
     at_us = app.now_us()
     signed = sign(scheme, pair.sender_secret, body, "https://hooks.example/webhooks/w/wh_bench", at_us)
     headers = {name.lower().encode(): value.encode() for name, value in signed.headers}

@@ -14,10 +14,11 @@ from hookmill.domain.errors import Conflict, Invalid
 from hookmill.domain.ids import delivery_id
 from hookmill.domain.signatures import catalogue
 from hookmill.domain.signatures.rule import scheme_named
-from hookmill.domain.signatures.sign import example_secret, sign
+from hookmill.domain.signatures.sign import sign
 from hookmill.domain.webhook import AuthMode
 from hookmill.management import WebhookWithSecret
 from hookmill.runs.package import write_package
+from tests.support.example_keys import example_pair
 from tests.support.sqlite_usually import store_url
 from tests.support.world import PUBLIC_URL, Answer, World, world_for_test
 
@@ -41,7 +42,7 @@ class Provider:
         event = self.scheme.event_for(name)
         assert event is not None
         self.place = event.source
-        secret = example_secret(self.scheme, sha512(name.encode()).digest())
+        secret = example_pair(self.scheme, sha512(name.encode()).digest())
         self._signing = secret.sender_secret
         self.webhook = world.webhook(
             name, auth_mode=AuthMode.SIGNATURE, signature_scheme=name, secret=secret.webhook_secret

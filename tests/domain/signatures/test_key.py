@@ -7,8 +7,8 @@ import pytest
 from hookmill.domain.errors import Invalid
 from hookmill.domain.signatures import catalogue
 from hookmill.domain.signatures.key import Key, make_secret, prepare_key, service_makes_secrets
-from hookmill.domain.signatures.sign import example_secret
 from hookmill.domain.signatures.verify import Verified, verify
+from tests.support.example_keys import example_pair
 from tests.support.for_each import for_each
 
 from .vector import NAMES, vector_of
@@ -111,6 +111,6 @@ def test_generated_secret_contains_256_bits_and_is_a_key():
 
 @for_each("name", NAMES)
 def test_example_secret_is_a_key(name):
-    pair = example_secret(catalogue.find(name), bytes(range(64)))
+    pair = example_pair(catalogue.find(name), bytes(range(64)))
 
     assert isinstance(prepare_key(catalogue.find(name), pair.webhook_secret), Key)

@@ -10,9 +10,10 @@ from hookmill.domain.signatures import catalogue
 from hookmill.domain.signatures.encoding import TimeUnit, encode_time, seconds_since_1970
 from hookmill.domain.signatures.key import prepare_key
 from hookmill.domain.signatures.reading import SignedRequest
-from hookmill.domain.signatures.sign import example_secret, sign
+from hookmill.domain.signatures.sign import sign
 from hookmill.domain.signatures.verify import Failure, Unverified, Verified, provider_event_id, verify
 from tests.inputs.extreme_payloads import EXTREME_VALUES, payload_with
+from tests.support.example_keys import example_pair
 from tests.support.for_each import for_each
 
 from .vector import NAMES, names_where, vector_of
@@ -25,7 +26,7 @@ EVERY_SCHEME = for_each("name", NAMES)
 
 def signed_request(name, body=BODY, at_us=AT_US, delivery_id=None, url=URL):
     scheme = catalogue.find(name)
-    pair = example_secret(scheme, bytes(range(64)))
+    pair = example_pair(scheme, bytes(range(64)))
     signed = sign(scheme, pair.sender_secret, body, url, at_us, delivery_id)
     headers = {header.lower().encode(): value.encode() for header, value in signed.headers}
     assert len(headers) == len(signed.headers)

@@ -17,9 +17,9 @@ from hookmill.domain.signatures.encoding import Encoding
 from hookmill.domain.signatures.key import prepare_key
 from hookmill.domain.signatures.reading import SignedRequest
 from hookmill.domain.signatures.scheme import Algorithm, ProofKind, Scheme
-from hookmill.domain.signatures.sign import example_secret
 from hookmill.domain.signatures.verify import Failure, Unverified, Verified, provider_event_id, verify
 from tests.support.counts import count
+from tests.support.example_keys import example_pair
 from tests.support.for_each import for_each
 
 from .vector import NAMES, VECTORS, decoded, names_where, vector_of
@@ -80,7 +80,7 @@ def test_delivery_id_of_a_vector_is_found(name):
 @EVERY_SCHEME
 def test_vector_does_not_verify_with_another_secret(name):
     vector = vector_of(name)
-    other = prepare_key(vector.scheme, example_secret(vector.scheme, bytes(range(100, 164))).webhook_secret)
+    other = prepare_key(vector.scheme, example_pair(vector.scheme, bytes(range(100, 164))).webhook_secret)
 
     assert verify(vector.scheme, [other], vector.request, vector.at * 1_000_000) == Unverified(Failure.MISMATCH)
 
@@ -88,7 +88,7 @@ def test_vector_does_not_verify_with_another_secret(name):
 @EVERY_SCHEME
 def test_vector_verifies_with_any_of_several_keys(name):
     vector = vector_of(name)
-    other = prepare_key(vector.scheme, example_secret(vector.scheme, bytes(range(100, 164))).webhook_secret)
+    other = prepare_key(vector.scheme, example_pair(vector.scheme, bytes(range(100, 164))).webhook_secret)
 
     for keys in ([other, vector.key], [vector.key, other]):
         assert isinstance(verify(vector.scheme, keys, vector.request, vector.at * 1_000_000), Verified)

@@ -21,7 +21,7 @@ from hookmill.domain.errors import Invalid
 from hookmill.domain.filters.rendering import exact_json, text_of
 from hookmill.domain.payload import Json, Parsed, parse
 from hookmill.domain.signatures.encoding import Encoding, decode_base64_secret, decode_hex_secret, encode, encode_time
-from hookmill.domain.signatures.key import RSA_BITS_MIN, decode_secret
+from hookmill.domain.signatures.key import decode_secret
 from hookmill.domain.signatures.reading import RequestValues, SignedRequest
 from hookmill.domain.signatures.scheme import Algorithm, Jwt, Scheme, SecretDecoding
 
@@ -36,15 +36,6 @@ class RequestToSend:
     headers: list[tuple[str, str]]
     body: bytes
     url: str
-
-
-@dataclass(frozen=True, slots=True)
-class ExampleSecret:
-    """The sender's secret or private key, and the matching secret of the webhook. If the scheme has a shared
-    secret, both are the same."""
-
-    sender_secret: str
-    webhook_secret: str
 
 
 def sign(
@@ -247,49 +238,12 @@ def _jwt(rule: Jwt, key: bytes, body: bytes, at_us: int) -> str:
     return f"{content}.{encode(Encoding.BASE64URL, hmac.digest(key, content.encode(), 'sha256'))}"
 
 
-def example_secret(scheme: Scheme, entropy: bytes) -> ExampleSecret:
-    """A secret to try out the scheme, derived from at least 64 random bytes.
-
-    An RSA key is an exception to the rule that the domain has no randomness: it is generated with the library's random
-    source, and ignores `entropy`.
-    """
+def example_secret(scheme: Scheme, entropy: bytes) -> str:
+    """A secret with which to try out a scheme whose senders share it, derived from at least 64 random bytes."""
     assert len(entropy) >= ENTROPY_BYTES, "entropy is 64 bytes or more"
-    if scheme.algorithm.uses_public_key:
-        return _example_pair(scheme, entropy)
     if scheme.secret.decode is SecretDecoding.HEX:
-        text = entropy[:ENTROPY_BYTES].hex()
-    elif scheme.secret.decode is SecretDecoding.BASE64:
+        return entropy[:ENTROPY_BYTES].hex()
+    if scheme.secret.decode is SecretDecoding.BASE64:
         prefix = scheme.secret.prefixes[-1] if scheme.secret.prefixes else ""
-        text = prefix + base64.b64encode(entropy[:32]).decode()
-    else:
-        text = base64.urlsafe_b64encode(entropy[:48]).decode()
-    return ExampleSecret(text, text)
-
-
-def _example_pair(scheme: Scheme, entropy: bytes) -> ExampleSecret:
-    match scheme.algorithm:
-        case Algorithm.ED25519:
-            encoding = Encoding.HEX if scheme.secret.decode is SecretDecoding.HEX else Encoding.BASE64
-            private_key = Ed25519PrivateKey.from_private_bytes(entropy[:32])
-            return ExampleSecret(
-                encode(encoding, entropy[:32]), encode(encoding, private_key.public_key().public_bytes_raw())
-            )
-        case Algorithm.ECDSA_P256_SHA256:
-            # Reducing 512 random bits modulo the 256-bit order has a negligible bias.
-            number = int.from_bytes(entropy[:ENTROPY_BYTES]) % (_P256_ORDER - 1) + 1
-            return _pem_pair(ec.derive_private_key(number, ec.SECP256R1()))
-        case _:
-            return _pem_pair(rsa.generate_private_key(public_exponent=65537, key_size=RSA_BITS_MIN))
-
-
-_P256_ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
-
-
-def _pem_pair(private_key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> ExampleSecret:
-    private_pem = private_key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    public_pem = private_key.public_key().public_bytes(
-        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-    )
-    return ExampleSecret(private_pem.decode(), public_pem.decode())
+        return prefix + base64.b64encode(entropy[:32]).decode()
+    return base64.urlsafe_b64encode(entropy[:48]).decode()

@@ -68,7 +68,7 @@ class TemporaryWebhooks:
         """A new webhook, which verifies signatures of the scheme, or else a token."""
         secret = None
         if scheme is not None:
-            secret = example_secret(scheme_named(scheme, None), os.urandom(ENTROPY_BYTES)).webhook_secret
+            secret = example_secret(scheme_named(scheme, None), os.urandom(ENTROPY_BYTES))
         created = self._management.probes.create(
             self._may,
             auth_mode=AuthMode.TOKEN if scheme is None else AuthMode.SIGNATURE,
