@@ -5,7 +5,7 @@ docs/filters.md all use it. To add an operator, add an entry, and follow the oth
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from hookmill.domain.filters.globs import PATTERN_CHARACTERS_MAX, Glob, read_glob
 from hookmill.domain.filters.position import Position
@@ -104,22 +104,19 @@ def _read_glob(compiler: OperandReader, source: Json, at: Position) -> Glob | No
     return glob
 
 
-def _starts_with(prefix: str, value: Json) -> bool:
-    if type(value) is list:
-        return any(type(element) is str and element.startswith(prefix) for element in value)
-    return type(value) is str and value.startswith(prefix)
+def _text_test(holds: Callable[[Any, str], bool]) -> Callable[[Any, Json], bool]:
+    return _test_of(frozenset([str]), holds)
 
 
-def _ends_with(suffix: str, value: Json) -> bool:
-    if type(value) is list:
-        return any(type(element) is str and element.endswith(suffix) for element in value)
-    return type(value) is str and value.endswith(suffix)
+def _test_of(types: frozenset[type], holds: Callable[[Any, Any], bool]) -> Callable[[Any, Json], bool]:
+    """A test of values of these types, and of arrays with such an element."""
 
+    def holds_for_value(operand: Any, value: Json) -> bool:
+        if type(value) is list:
+            return any(type(element) in types and holds(operand, element) for element in value)
+        return type(value) in types and holds(operand, value)
 
-def _matches_glob(glob: Glob, value: Json) -> bool:
-    if type(value) is list:
-        return any(type(element) is str and glob.matches(element) for element in value)
-    return type(value) is str and glob.matches(value)
+    return holds_for_value
 
 
 def _required_group_of_glob(glob: Glob) -> Group:
@@ -136,13 +133,8 @@ def _read_threshold(compiler: OperandReader, source: Json, at: Position) -> Thre
     return limit
 
 
-def _comparison(holds: Callable[[Threshold, Number], bool]) -> Callable[[Threshold, Json], bool]:
-    def holds_for_value(limit: Threshold, value: Json) -> bool:
-        if type(value) is list:
-            return any(type(element) in NUMBER_TYPES and holds(limit, element) for element in value)
-        return type(value) in NUMBER_TYPES and holds(limit, value)
-
-    return holds_for_value
+def _comparison(holds: Callable[[Threshold, Number], bool]) -> Callable[[Any, Json], bool]:
+    return _test_of(NUMBER_TYPES, holds)
 
 
 # Filters inside filters
@@ -228,7 +220,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
             meaning="the field is a string that starts with this",
             schema=_TEXT_SCHEMA,
             read=_read_text,
-            holds=_starts_with,
+            holds=_text_test(lambda prefix, text: text.startswith(prefix)),
             required_group=group_for_prefix,
         ),
         Operator(
@@ -237,7 +229,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
             meaning="the field is a string that ends with this",
             schema=_TEXT_SCHEMA,
             read=_read_text,
-            holds=_ends_with,
+            holds=_text_test(lambda suffix, text: text.endswith(suffix)),
             required_group=group_for_suffix,
         ),
         Operator(
@@ -246,7 +238,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
             meaning="the field is a string that fits the pattern: * is any text, ? one character",
             schema={"type": "string", "maxLength": PATTERN_CHARACTERS_MAX, "pattern": r"^([^\\]|\\[*?\\])*$"},
             read=_read_glob,
-            holds=_matches_glob,
+            holds=_text_test(Glob.matches),
             required_group=_required_group_of_glob,
         ),
         Operator(
