@@ -1,6 +1,7 @@
 """Reads and updates API keys. Only the SHA-256 of a key's token is stored; the token is 256 random bits."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from hookmill.domain.api_key import ApiKey
 from hookmill.domain.ids import TeamId
@@ -12,16 +13,10 @@ def add(tx: Transaction, key: ApiKey, digest: bytes) -> None:
     tx.run(
         """
         INSERT INTO api_keys (id, team_id, factory_id, role, name, digest, created_at, expires_at)
-        VALUES (:id, :team, :factory, :role, :name, :digest, :created_at, :expires_at)
+        VALUES (:id, :team_id, :factory_id, :role, :name, :digest, :created_at, :expires_at)
         """,
-        id=key.id,
-        team=key.team_id,
-        factory=key.factory_id,
-        role=key.role.value,
-        name=key.name,
         digest=digest,
-        created_at=key.created_at,
-        expires_at=key.expires_at,
+        **asdict(key),
     )
 
 

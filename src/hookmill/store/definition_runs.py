@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from hookmill.domain.definition_run import DefinitionAct, DefinitionOutcome, DefinitionRun
 from hookmill.domain.ids import FactoryId
@@ -18,12 +19,7 @@ def store(tx: Transaction, factory: FactoryId, run: DefinitionRun) -> None:
         SET at = excluded.at, actor_name = excluded.actor_name, summary = excluded.summary, lines = excluded.lines
         """,
         factory=factory,
-        act=run.act.value,
-        outcome=run.outcome.value,
-        at=run.at,
-        actor_name=run.actor_name,
-        summary=run.summary,
-        lines=json.dumps(list(run.lines)),
+        **asdict(run) | {"lines": json.dumps(list(run.lines))},
     )
 
 

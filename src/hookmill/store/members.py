@@ -1,6 +1,7 @@
 """Reads and updates the team's members and their roles in its factories."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from hookmill.domain.external_identity import IdentityKey
 from hookmill.domain.ids import FactoryId, TeamId
@@ -13,14 +14,9 @@ def add(tx: Transaction, member: Member) -> None:
     tx.run(
         """
         INSERT INTO members (id, team_id, email, name, is_admin, created_at)
-        VALUES (:id, :team, :email, :name, :is_admin, :created_at)
+        VALUES (:id, :team_id, :email, :name, :is_admin, :created_at)
         """,
-        id=member.id,
-        team=member.team_id,
-        email=member.email,
-        name=member.name,
-        is_admin=member.is_admin,
-        created_at=member.created_at,
+        **asdict(member),
     )
 
 

@@ -1,5 +1,7 @@
 """Reads and updates sessions, passwords and sign-in links. Stores only digests of tokens and hashes of passwords."""
 
+from dataclasses import asdict
+
 from hookmill.domain.external_identity import SignInMethod
 from hookmill.domain.ids import FactoryId
 from hookmill.domain.permission import Role
@@ -12,15 +14,11 @@ def begin(tx: Transaction, digest: bytes, session: Session, client: str | None) 
     tx.run(
         """
         INSERT INTO sessions (digest, member_id, created_at, last_seen_at, client, method, rules_tag)
-        VALUES (:digest, :member, :created_at, :last_seen_at, :client, :method, :rules_tag)
+        VALUES (:digest, :member_id, :created_at, :last_seen_at, :client, :method, :rules_tag)
         """,
         digest=digest,
-        member=session.member_id,
-        created_at=session.created_at,
-        last_seen_at=session.last_seen_at,
         client=client,
-        method=session.method.value,
-        rules_tag=session.rules_tag,
+        **asdict(session),
     )
 
 
@@ -147,12 +145,10 @@ def add_link(tx: Transaction, digest: bytes, link: SignInLink) -> None:
     tx.run(
         """
         INSERT INTO sign_in_links (digest, team_id, member_id, expires_at)
-        VALUES (:digest, :team, :member, :expires_at)
+        VALUES (:digest, :team_id, :member_id, :expires_at)
         """,
         digest=digest,
-        team=link.team_id,
-        member=link.member_id,
-        expires_at=link.expires_at,
+        **asdict(link),
     )
 
 

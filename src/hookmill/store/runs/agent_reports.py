@@ -1,5 +1,7 @@
 """The reports of agents about attempts."""
 
+from dataclasses import asdict
+
 from hookmill.domain.agent_report import AgentReport
 from hookmill.domain.ids import RunKey
 from hookmill.store.database import Transaction
@@ -16,10 +18,5 @@ def add(tx: Transaction, key: RunKey, attempt: int, report: AgentReport) -> None
         """,
         run=key,
         attempt=attempt,
-        result=report.result,
-        is_result_cut=report.is_result_cut,
-        cost_microusd=report.cost_microusd,
-        input_tokens=report.input_tokens,
-        output_tokens=report.output_tokens,
-        model=report.model,
+        **asdict(report),
     )
