@@ -33,8 +33,7 @@ class DefinitionRuns(Operations):
             lines=stored_lines,
         )
         # Inside an apply, the write joins the transaction of the apply, so that a rollback also removes the result.
-        # `reading` is used to write here: inside `one_transaction`, it yields the writing transaction.
-        with self._installation.one_transaction(may), self._installation.reading() as tx:
+        with self._installation.one_transaction(may) as tx:
             definition_runs.store(tx, may.factory.id, run)
 
     def last(self, may: MayView) -> Sequence[DefinitionRun]:

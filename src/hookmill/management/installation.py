@@ -8,7 +8,7 @@ import itertools
 import os
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,7 @@ from hookmill.domain.results import DestinationRules, destinations_of
 from hookmill.domain.run_secrets import RunSecretRule
 from hookmill.store import api_keys, audit, factories, sessions
 from hookmill.store.database import Database, Transaction
-from hookmill.store.keys.sealing import MasterKeys
+from hookmill.store.keys.sealing import KeyRing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +118,7 @@ class Installation:
     def __init__(
         self,
         database: Database,
-        master_keys: MasterKeys,
+        master_keys: KeyRing,
         config: InstallationConfig,
         now_us: Callable[[], int],
         has_room: Callable[[], bool],
@@ -144,13 +144,6 @@ class Installation:
             yield tx
 
     @contextmanager
-    def one_transaction(self, may: MayManage | MayAdminister) -> Iterator[None]:
-        """All operations of this thread share one transaction. Don't catch exceptions inside the block: half
-        of an operation could be committed."""
-        with self._write_transaction(may):
-            yield
-
-    @contextmanager
     def changing(self, may: MayManage | MayAdminister, *, needs_disk_space: bool = False) -> Iterator[Change]:
         """A transaction that locks the team, so no other change can come between its reads and writes.
 
@@ -165,7 +158,7 @@ class Installation:
                 "The disk of the data directory is almost full, so nothing was changed. Free disk space, or lower "
                 "free_space_min_mb, and then retry. You can still delete, disable, rotate and cancel."
             )
-        with self._write_transaction(may) as tx:
+        with self.one_transaction(may) as tx:
             change = Change(tx, self.now(), may)
             yield change
             change.require_settled()
@@ -214,16 +207,15 @@ class Installation:
             factories.lock_creation_of_first_team(tx)
             yield tx
 
-    @contextmanager
-    def writing_without_permission_check(self) -> Iterator[Transaction]:
+    def writing_without_permission_check(self) -> AbstractContextManager[Transaction]:
         """A transaction that requires no permission, such as a sign-in, or an update of the time of a key's last
         use."""
-        with self._database.write() as tx:
-            yield tx
+        return self._database.write()
 
     @contextmanager
-    def _write_transaction(self, may: MayManage | MayAdminister) -> Iterator[Transaction]:
-        """The open write transaction of this thread, or a new one that locks the team."""
+    def one_transaction(self, may: MayManage | MayAdminister) -> Iterator[Transaction]:
+        """A transaction that all operations of this thread share: the open one, or a new one that locks the team. Don't
+        catch exceptions inside the block: half of an operation could be committed."""
         if self._current.tx is not None:
             yield self._current.tx
             return
