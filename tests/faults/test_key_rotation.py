@@ -337,7 +337,7 @@ def test_rotation_repairs_a_webhook_with_a_damaged_secret(world: World):
 def test_rolling_restart_with_a_new_master_key_refuses_no_delivery(store_url: str):
     old, new = MasterKey(b"o" * 32), MasterKey(b"n" * 32)
     with open_database(store_url) as database, database.write() as tx:
-        binding.bind_master_key(tx, old)
+        binding.bind_master_key(tx, KeyRing([old]))
     not_restarted, restarted = World(store_url, key=KeyRing([old])), World(store_url, key=KeyRing([new, old]))
     for world, name in ((not_restarted, "by the old process"), (restarted, "by the new process")):
         webhook = world.webhook(name)

@@ -23,7 +23,7 @@ import os, signal, sys, time
 from hookmill.notices.outgoing import Outgoing
 from hookmill.notices.sender import NoticeSender
 from hookmill.store.database import open_database
-from hookmill.store.keys.sealing import MasterKey
+from hookmill.store.keys.sealing import KeyRing, MasterKey
 
 outgoing = Outgoing(mail_server=None, tls=None, allows_private=True, now_us=lambda: 0)
 
@@ -33,7 +33,7 @@ def send_and_die(target, message):
 
 with open_database(sys.argv[1]) as database:
     NoticeSender(
-        database, MasterKey(b"k" * 32), send_and_die, lambda: int(sys.argv[2]), report_failure=print
+        database, KeyRing([MasterKey(b"k" * 32)]), send_and_die, lambda: int(sys.argv[2]), report_failure=print
     ).send_next()
 """
 

@@ -15,8 +15,8 @@ from hookmill.domain.run import RunState
 from hookmill.domain.run_files import RunFileLimits
 from hookmill.management import WebhookWithSecret
 from hookmill.runs.file_writer import RunFileSettings
-from hookmill.store.keys.sealing import as_text, new_master_key
-from hookmill.store.runs.files import FilesInDatabase
+from hookmill.store.keys.sealing import KeyRing, as_text, new_master_key
+from hookmill.store.runs.files import RunFileStorage
 from tests.inputs import commands
 from tests.inputs.service import InProcessService
 from tests.runs.backlog import Backlog, Worker
@@ -45,7 +45,7 @@ def service(postgres_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.chdir(directory)
     for name, value in {"DATA_DIR": directory, "MASTER_KEY": as_text(key), "DATABASE_URL": postgres_store}.items():
         monkeypatch.setenv(f"HOOKMILL_{name}", str(value))
-    world = World(postgres_store, key=key, packages=directory / "runs", run_file_storage=FilesInDatabase())
+    world = World(postgres_store, key=KeyRing([key]), packages=directory / "runs", run_file_storage=RunFileStorage())
     try:
         yield InProcessService(world)
     finally:

@@ -13,7 +13,7 @@ import pytest
 from hookmill.domain.permission import Role
 from hookmill.domain.webhook import AuthMode
 from hookmill.management import Management
-from hookmill.store.keys.sealing import as_text, new_master_key
+from hookmill.store.keys.sealing import KeyRing, as_text, new_master_key
 from tests.api.client import Api, StockedFactory
 from tests.inputs.commands import run
 from tests.support.world import PUBLIC_URL, World
@@ -61,7 +61,7 @@ def channels(migrated_sqlite: Path, tmp_path_factory: pytest.TempPathFactory) ->
         patch.chdir(directory)
         for name, value in {"DATA_DIR": str(directory), "MASTER_KEY": as_text(key), "BASE_URL": PUBLIC_URL}.items():
             patch.setenv(f"HOOKMILL_{name}", value)
-        world = World(url, key=key)
+        world = World(url, key=KeyRing([key]))
         try:
             api = Api(world)
             stocked = StockedFactory(api, world.may)

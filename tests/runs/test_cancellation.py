@@ -7,7 +7,7 @@ from hookmill.domain.queue import CancelledRuns
 from hookmill.domain.run import RunState
 from hookmill.domain.run_policy import Concurrency, RunPolicy
 from hookmill.management import InstallationConfig, Management
-from hookmill.store.keys.sealing import MasterKey
+from hookmill.store.keys.sealing import KeyRing, MasterKey
 from tests.runs.backlog import Backlog
 from tests.runs.test_dispatcher import GateRunner, running
 from tests.runs.worker import microseconds
@@ -21,7 +21,7 @@ def cancel_many(backlog: Backlog, **conditions: Any) -> CancelledRuns:
     config = InstallationConfig(
         public_url="https://hooks.test", webhooks_per_factory=20, runner_names=("gate",), default_runner="gate"
     )
-    management = Management(backlog.database, MasterKey(b"k" * 32), config, microseconds)
+    management = Management(backlog.database, KeyRing([MasterKey(b"k" * 32)]), config, microseconds)
     return management.runs.cancel_many(management.access.operator("fac_one"), **conditions)
 
 

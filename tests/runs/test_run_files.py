@@ -24,9 +24,9 @@ from hookmill.runs.runner import NextInstruction
 from hookmill.runs.runners import PackageRunner
 from hookmill.runs.runners.guard import OUTPUT_FILE as OUTPUT_FILE_OF_GUARD
 from hookmill.settings import Settings
-from hookmill.store.keys.sealing import MasterKey
+from hookmill.store.keys.sealing import KeyRing, MasterKey
 from hookmill.store.runs.executors import ExecutorId
-from hookmill.store.runs.files import ClaimedAttempt, FilesInDatabase, RunFileStorage
+from hookmill.store.runs.files import ClaimedAttempt, RunFileStorage
 from tests.runs.backlog import Backlog, Worker
 from tests.runs.samples import sample_run
 from tests.runs.test_perform import OTHER_EXECUTOR, OUR_EXECUTOR, FunctionRunner, claim, ignore, requeue
@@ -47,7 +47,7 @@ class Host:
         data: Path,
         *,
         has_storage: bool = True,
-        storage: RunFileStorage = FilesInDatabase(),  # noqa: B008
+        storage: RunFileStorage = RunFileStorage(),  # noqa: B008
     ) -> None:
         config = InstallationConfig(
             public_url="https://hooks.test",
@@ -58,7 +58,7 @@ class Host:
         self._backlog = backlog
         management = Management(
             backlog.database,
-            MasterKey(b"k" * 32),
+            KeyRing([MasterKey(b"k" * 32)]),
             config,
             microseconds,
             packages=PackagesOnHost(data / "runs"),
@@ -353,7 +353,7 @@ def test_files_that_are_stored_again_replace_a_cut_list(sqlite_backlog, tmp_path
     key = claimed_run(sqlite_backlog)
     attempt = ClaimedAttempt(run=key, attempt=1, executor=OUR_EXECUTOR, host="our-host")
     other_host = Host(sqlite_backlog, tmp_path / "other")
-    storage = FilesInDatabase()
+    storage = RunFileStorage()
 
     has_more = []
     for is_cut in (True, False):
@@ -400,7 +400,7 @@ def test_run_succeeds_although_its_files_cannot_be_stored(sqlite_backlog, tmp_pa
     assert (component, "no such table" in str(error)) == ("runs", True)
 
 
-class FaultyStorage(FilesInDatabase):
+class FaultyStorage(RunFileStorage):
     """A storage whose writes raise an exception."""
 
     def store_output(self, *_: Any, **__: Any) -> bool:

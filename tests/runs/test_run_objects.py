@@ -24,7 +24,7 @@ from hookmill.store import objects
 from hookmill.store.database import Database, open_database
 from hookmill.store.objects import ObjectStore
 from hookmill.store.runs import files, removal
-from hookmill.store.runs.files import FilesInDatabase
+from hookmill.store.runs.files import RunFileStorage
 from tests.runs.backlog import Backlog
 from tests.runs.test_health import exhausted_file_descriptors
 from tests.runs.test_perform import claim, requeue
@@ -55,7 +55,7 @@ class Hosts:
 
     def __init__(self, backlog: Backlog, tmp_path: Path, store: ObjectStore, **limits: int) -> None:
         self.backlog = backlog
-        storage = FilesInDatabase(objects=store, is_uploading=True)
+        storage = RunFileStorage(objects=store, is_uploading=True)
         limits = {"file_bytes_max": 8_000_000, "run_bytes_max": 64_000_000} | limits
         self.settings = RunFileSettings(storage=storage, limits=RunFileLimits(**limits))
         self.failures: list[BaseException] = []

@@ -36,8 +36,8 @@ from hookmill.runs.runners import (
     PackageSettings,
     RunnerContext,
 )
-from hookmill.store.keys.sealing import MasterKey
-from hookmill.store.runs.files import FilesInDatabase
+from hookmill.store.keys.sealing import KeyRing, MasterKey
+from hookmill.store.runs.files import RunFileStorage
 from tests.runs.backlog import Backlog
 from tests.runs.samples import sample_run
 from tests.runs.test_perform import OUR_EXECUTOR, FunctionRunner, claim, ignore
@@ -45,7 +45,7 @@ from tests.runs.worker import microseconds
 
 VALUE = "canary-of-a-run-5e1f"
 NEW_VALUE = "canary-after-rotation-77aa"
-KEY = MasterKey(b"k" * 32)
+KEYS = KeyRing([MasterKey(b"k" * 32)])
 RULES = {
     "command": RunSecretRule(),
     "package": PackageSettings().secret_rule(),
@@ -72,11 +72,11 @@ class Installation:
         )
         self.management = Management(
             backlog.database,
-            KEY,
+            KEYS,
             config,
             microseconds,
             packages=PackagesOnHost(self.packages) if has_packages else None,
-            run_file_storage=FilesInDatabase(),
+            run_file_storage=RunFileStorage(),
         )
         self.may = self.management.access.operator("fac_one")
 

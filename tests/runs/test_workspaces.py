@@ -37,7 +37,7 @@ from hookmill.runs.workspaces.repository import RepositorySettings
 from hookmill.sandbox.disk import UNMEASURABLE, DiskUse
 from hookmill.store import secrets
 from hookmill.store.keys.binding import bind_master_key
-from hookmill.store.keys.sealing import MasterKey
+from hookmill.store.keys.sealing import KeyRing, MasterKey
 from tests.faults.small_disk import SmallDisk, ext4_disk
 from tests.runs.backlog import Backlog
 from tests.runs.samples import always_continue, sample_run
@@ -48,7 +48,7 @@ from tests.support.service import operator, serving
 from tests.support.stores import migrated_sqlite_file
 from tests.support.waiting import until
 
-KEY = MasterKey(b"k" * 32)
+KEYS = KeyRing([MasterKey(b"k" * 32)])
 PASSWORD = "ghp_not-a-real-token-8Rr"
 SHA = {"pointer": "/sha"}
 BASED = {"repository": "app", "base": {"pointer": "/base"}}
@@ -97,7 +97,7 @@ class Scene:
                 runners={"recorder"},
                 checkouts=Checkouts(self.backlog.data, self.room),
                 database=self.backlog.database,
-                master_keys=KEY,
+                master_keys=KEYS,
             ),
         )
 
@@ -578,9 +578,9 @@ def test_slow_repository_leaves_slots_to_other_runs(tmp_path: Path):
 def store_secret(backlog: Backlog, name: str, value: str) -> None:
     backlog.webhook()
     with backlog.database.write() as tx:
-        bind_master_key(tx, KEY)
+        bind_master_key(tx, KEYS)
         secrets.add_secret(tx, SecretId("sec_git"), TeamId("team"), name, 1, factory=FactoryId("fac_one"))
-        secrets.add_version(tx, SecretId("sec_git"), SecretValue(value), KEY, 1)
+        secrets.add_version(tx, SecretId("sec_git"), SecretValue(value), KEYS, 1)
 
 
 @pytest.mark.parametrize("source", ["secret", "secret_from"])

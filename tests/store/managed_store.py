@@ -15,7 +15,7 @@ from hookmill.management import InstallationConfig, Management
 from hookmill.store.admission.plan import Acceptance, Plan, Rejection, RunToStart
 from hookmill.store.admission.transaction import PlanOutcome, admit
 from hookmill.store.database import Database, Row
-from hookmill.store.keys.sealing import MasterKey
+from hookmill.store.keys.sealing import KeyRing, MasterKey
 from tests.support.stores import open_store_database
 from tests.support.world import Clock
 
@@ -27,7 +27,7 @@ class ManagedStore:
     def __init__(self, url: str) -> None:
         self.url = url
         self.clock = Clock()
-        self.key = MasterKey(b"k" * 32)
+        self.key = KeyRing([MasterKey(b"k" * 32)])
         self._exit_stack = ExitStack()
         self.database: Database = self._exit_stack.enter_context(open_store_database(url))
         config = InstallationConfig(

@@ -30,7 +30,7 @@ from hookmill.store.admission.plan import Rejection
 from hookmill.store.admission.snapshot import Snapshot
 from hookmill.store.admission.transaction import Stale
 from hookmill.store.admission.writer import serve_ingress
-from hookmill.store.keys.sealing import MasterKey, MasterKeys
+from hookmill.store.keys.sealing import KeyRing, MasterKey
 from hookmill.store.runs.files import RunFileStorage
 from hookmill.web.ingress import IngressEndpoint
 from hookmill.web.routes import Routes
@@ -69,7 +69,7 @@ class World:
         self,
         url: str,
         *,
-        key: MasterKeys | None = None,
+        key: KeyRing | None = None,
         clock: Clock | None = None,
         deliveries_per_minute: int = 60,
         failed_authentications_per_minute: int = 60,
@@ -86,7 +86,7 @@ class World:
         self.packages = packages or (Path(url.removeprefix("sqlite:///")).parent / "runs" if on_sqlite else None)
         """The directory of the packages on this host."""
         self.clock = clock or Clock()
-        self.key: MasterKeys = key or MasterKey(b"k" * 32)
+        self.key = key or KeyRing([MasterKey(b"k" * 32)])
         self.limits = Limits(
             deliveries_per_minute=deliveries_per_minute,
             failed_authentications_per_minute=failed_authentications_per_minute,

@@ -21,7 +21,7 @@ from hookmill.store.database import POSTGRES_CONNECTIONS, Database, open_databas
 from hookmill.store.keys.sealing import KeyRing
 from hookmill.store.moved import refuse_unusable
 from hookmill.store.objects import ObjectStore, ObjectStoreConfig
-from hookmill.store.runs.files import FilesInDatabase, RunFileStorage
+from hookmill.store.runs.files import RunFileStorage
 
 
 def now_us() -> int:
@@ -117,7 +117,7 @@ def run_file_storage(settings: Settings) -> RunFileStorage | None:
     if not settings.stores_run_files and objects is None:
         return None
     # With another choice than `s3`, objects of earlier runs can still be read.
-    return FilesInDatabase(objects=objects, is_uploading=settings.run_files == "s3")
+    return RunFileStorage(objects=objects, is_uploading=settings.run_files == "s3")
 
 
 def object_store(settings: Settings) -> ObjectStore | None:

@@ -53,7 +53,7 @@ from hookmill.management.secrets import Secrets, TeamSecret
 from hookmill.management.sessions import KnownBrowser, LinkTarget, Sessions, SignedInMember
 from hookmill.management.webhooks import UNSET, Webhooks, WebhookWithSecret
 from hookmill.store.database import Database
-from hookmill.store.keys.sealing import MasterKeys
+from hookmill.store.keys.sealing import KeyRing
 from hookmill.store.runs.files import RunFileStorage
 
 
@@ -63,7 +63,7 @@ class Management:
     def __init__(
         self,
         database: Database,
-        master_keys: MasterKeys,
+        master_keys: KeyRing,
         config: InstallationConfig,
         now_us: Callable[[], int],
         *,
@@ -103,7 +103,7 @@ class Management:
         self.idempotency = Idempotency(installation)
         self.alarm_destinations = AlarmDestinations(installation, send_alarm)
 
-    def one_transaction(self, may: MayManage | MayAdminister) -> AbstractContextManager[None]:
+    def one_transaction(self, may: MayManage | MayAdminister) -> AbstractContextManager[object]:
         """A context in which all operations of this thread share one transaction. Don't catch exceptions inside it."""
         return self._installation.one_transaction(may)
 

@@ -9,7 +9,7 @@ from hookmill.domain.errors import DestinationUnavailable, ReportFailure
 from hookmill.outbox import OutboxSender
 from hookmill.store import alarm_destinations, notices
 from hookmill.store.database import Database, Transaction
-from hookmill.store.keys.sealing import MasterKeys, WrongKey
+from hookmill.store.keys.sealing import KeyRing, WrongKey
 from hookmill.store.notices import ClaimedMessage
 
 
@@ -22,7 +22,7 @@ class NoticeSender(OutboxSender[ClaimedMessage]):
     def __init__(
         self,
         database: Database,
-        master_keys: MasterKeys,
+        master_keys: KeyRing,
         send: SendMessage,
         now_us: Callable[[], int],
         *,

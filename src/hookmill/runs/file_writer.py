@@ -16,7 +16,7 @@ from hookmill.domain.run_files import OUTPUT_END_BYTES, OUTPUT_FILE, RunFileLimi
 from hookmill.runs.package import list_files, open_file, raise_host_fault, read_file, read_tail
 from hookmill.store.database import Database
 from hookmill.store.runs.executors import ExecutorId
-from hookmill.store.runs.files import ClaimedAttempt, FilesInDatabase, FileToStore, RunFileStorage
+from hookmill.store.runs.files import ClaimedAttempt, FileToStore, RunFileStorage
 
 LIVE_SECONDS: Final = 1.0
 """The minimum time between two stores of a run's output while its command runs."""
@@ -32,7 +32,7 @@ FIRST_TRANSACTION_BYTES: Final = 1_048_576
 class RunFileSettings:
     """Where files of runs are stored, and how much of them."""
 
-    storage: RunFileStorage = field(default_factory=FilesInDatabase)
+    storage: RunFileStorage = field(default_factory=RunFileStorage)
     limits: RunFileLimits = field(default_factory=RunFileLimits)
     wake_uploads: Callable[[], None] | None = None
     """Called when files wait for their upload to the object store."""

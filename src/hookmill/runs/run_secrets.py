@@ -10,7 +10,7 @@ from hookmill.domain.run_secrets import NO_SECRETS, RunSecretRule
 from hookmill.domain.secret import SecretValue
 from hookmill.store import secrets
 from hookmill.store.database import Transaction
-from hookmill.store.keys.sealing import MasterKeys, WrongKey
+from hookmill.store.keys.sealing import KeyRing, WrongKey
 
 
 class UnusableSecret(HookmillError):
@@ -21,7 +21,7 @@ class UnusableSecret(HookmillError):
 class RunSecretReader:
     """Reads the secrets of runs."""
 
-    master_keys: MasterKeys = field(repr=False)
+    master_keys: KeyRing = field(repr=False)
     rules: Mapping[str, RunSecretRule]
     """Which secrets the runs of each runner may get, by the runner's name."""
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from hookmill.domain.alarm import AlarmKind
 from hookmill.domain.alarm_destination import (
@@ -16,10 +17,10 @@ from hookmill.domain.secret import SecretValue
 from hookmill.store import dialect
 from hookmill.store.database import Row, Transaction, from_row
 from hookmill.store.keys import binding
-from hookmill.store.keys.sealing import MasterKeys
+from hookmill.store.keys.sealing import KeyRing
 
 
-def add(tx: Transaction, destination: AlarmDestination, target: Target, keys: MasterKeys) -> None:
+def add(tx: Transaction, destination: AlarmDestination, target: Target, keys: KeyRing) -> None:
     sealing_key = binding.sealing_key(tx, keys)
     tx.run(
         """
@@ -27,19 +28,13 @@ def add(tx: Transaction, destination: AlarmDestination, target: Target, keys: Ma
             id, team_id, factory_id, kind, shown_target, alarm_kinds, includes_factories, key_id, sealed, created_at
         )
         VALUES (
-            :id, :team, :factory, :kind, :shown_target, :alarm_kinds, :includes_factories, :key, :sealed, :created_at
+            :id, :team_id, :factory_id, :kind, :shown_target, :kinds, :includes_factories, :key, :sealed, :created_at
         )
         """,
-        id=destination.id,
-        team=destination.team_id,
-        factory=destination.factory_id,
-        kind=destination.kind.value,
-        shown_target=destination.shown_target,
-        alarm_kinds=json.dumps(destination.alarm_kinds),
-        includes_factories=destination.includes_factories,
+        kinds=json.dumps(destination.alarm_kinds),
         key=sealing_key.id,
         sealed=sealing_key.seal(SecretValue(json.dumps(target_to_json(target))), destination.id),
-        created_at=destination.created_at,
+        **asdict(destination),
     )
 
 
@@ -57,7 +52,7 @@ def all_destinations(tx: Transaction) -> Sequence[AlarmDestination]:
     return [_destination(row) for row in tx.all(f"{_SELECT} ORDER BY d.created_at, d.id")]
 
 
-def target(tx: Transaction, destination_id: str, keys: MasterKeys) -> Target | None:
+def target(tx: Transaction, destination_id: str, keys: KeyRing) -> Target | None:
     """The target with its secrets; None if the destination was deleted. Raises `WrongKey`."""
     row = tx.one("SELECT kind, key_id, sealed FROM alarm_destinations WHERE id = :id", id=destination_id)
     if row is None:

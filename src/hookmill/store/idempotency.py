@@ -5,7 +5,7 @@ from hashlib import sha256
 from hookmill.domain.secret import SecretValue
 from hookmill.store.database import Transaction
 from hookmill.store.keys import binding
-from hookmill.store.keys.sealing import MasterKeys
+from hookmill.store.keys.sealing import KeyRing
 
 
 def row_id_of(caller: str, idempotency_key: str) -> str:
@@ -13,7 +13,7 @@ def row_id_of(caller: str, idempotency_key: str) -> str:
     return sha256(f"{caller}\x00{idempotency_key}".encode()).hexdigest()
 
 
-def stored_response(tx: Transaction, row_id: str, keys: MasterKeys, *, since: int) -> tuple[bytes, bytes] | None:
+def stored_response(tx: Transaction, row_id: str, keys: KeyRing, *, since: int) -> tuple[bytes, bytes] | None:
     """The digest of the request in this row, and its response; None if there is none that was stored after `since`."""
     row = tx.one(
         "SELECT request_digest, key_id, sealed FROM idempotency_keys WHERE id = :id AND created_at > :since",
@@ -26,7 +26,7 @@ def stored_response(tx: Transaction, row_id: str, keys: MasterKeys, *, since: in
     return row["request_digest"], response.reveal().encode()
 
 
-def store(tx: Transaction, row_id: str, request_digest: bytes, response: bytes, keys: MasterKeys, now: int) -> None:
+def store(tx: Transaction, row_id: str, request_digest: bytes, response: bytes, keys: KeyRing, now: int) -> None:
     sealing_key = binding.sealing_key(tx, keys)
     tx.run("DELETE FROM idempotency_keys WHERE id = :id", id=row_id)
     tx.run(

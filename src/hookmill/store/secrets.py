@@ -7,7 +7,7 @@ from hookmill.domain.ids import FactoryId, SecretId, TeamId
 from hookmill.domain.secret import SecretValue
 from hookmill.store.database import Transaction, from_row
 from hookmill.store.keys import binding
-from hookmill.store.keys.sealing import MasterKeys
+from hookmill.store.keys.sealing import KeyRing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +122,7 @@ def add_secret(
     )
 
 
-def add_version(tx: Transaction, secret: SecretId, value: SecretValue, keys: MasterKeys, now: int) -> str:
+def add_version(tx: Transaction, secret: SecretId, value: SecretValue, keys: KeyRing, now: int) -> str:
     """Store `value` as the secret's newest version. Returns the version's id."""
     sealing_key = binding.sealing_key(tx, keys)
     version = 1 + tx.integer("SELECT COALESCE(MAX(version), 0) FROM secret_versions WHERE secret_id = :id", id=secret)
@@ -152,7 +152,7 @@ def version_sealed_with(tx: Transaction, key_id: str) -> str | None:
     return tx.scalar("SELECT id FROM secret_versions WHERE key_id = :key LIMIT 1", key=key_id)
 
 
-def reveal(tx: Transaction, version_id: str, keys: MasterKeys) -> SecretValue:
+def reveal(tx: Transaction, version_id: str, keys: KeyRing) -> SecretValue:
     """The secret's value, for verifying deliveries and for sending samples. Raises `WrongKey` if it can't be opened."""
     row = tx.one("SELECT key_id, sealed FROM secret_versions WHERE id = :id", id=version_id)
     if row is None:

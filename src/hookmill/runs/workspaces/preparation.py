@@ -27,7 +27,7 @@ from hookmill.runs.workspaces.git import Credential
 from hookmill.runs.workspaces.repository import RepositorySettings
 from hookmill.store import factories, secrets
 from hookmill.store.database import Database, Transaction
-from hookmill.store.keys.sealing import MasterKeys, WrongKey
+from hookmill.store.keys.sealing import KeyRing, WrongKey
 
 
 class RepositoryBusy(Exception):
@@ -80,7 +80,7 @@ class Workspaces:
     """The names of the runners that start a program on this host. The runs of others get no checkout."""
     checkouts: Checkouts
     database: Database
-    master_keys: MasterKeys
+    master_keys: KeyRing
     places: RepositoryPlaces = field(default_factory=RepositoryPlaces)
 
     def check_out(
@@ -149,7 +149,7 @@ class Workspaces:
 
 
 def credential_of(
-    tx: Transaction, name: str, repository: RepositorySettings, team: TeamId, keys: MasterKeys
+    tx: Transaction, name: str, repository: RepositorySettings, team: TeamId, keys: KeyRing
 ) -> Credential | None:
     """The credential of the repository; None if it needs none. Raises `WorkspaceUnavailable`."""
     if repository.secret is None:
@@ -182,7 +182,7 @@ def credential_of_environment(name: str, repository: RepositorySettings) -> Cred
     return Credential(url=repository.url, username=repository.username, password=password)
 
 
-def _team_secret(tx: Transaction, team: TeamId, name: str, keys: MasterKeys) -> SecretValue | None:
+def _team_secret(tx: Transaction, team: TeamId, name: str, keys: KeyRing) -> SecretValue | None:
     secret = secrets.secret_id_named(tx, team, name)
     version = secrets.newest_version_id(tx, secret) if secret is not None else None
     if version is None:

@@ -25,7 +25,7 @@ from hookmill.domain.webhook import AuthMode, IngressWebhook, WebhookState
 from hookmill.store.automations import parsed_triggers
 from hookmill.store.bulk import RowStatement
 from hookmill.store.database import Database, Row, Transaction
-from hookmill.store.keys.sealing import MasterKeys, WrongKey
+from hookmill.store.keys.sealing import KeyRing, WrongKey
 from hookmill.store.webhooks import networks_from, options_from
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Snapshot:
     def __init__(
         self,
         database: Database,
-        keys: MasterKeys,
+        keys: KeyRing,
         *,
         report_failure: ReportFailure = lambda _component, _error: None,
     ) -> None:
@@ -248,7 +248,7 @@ _SUBSCRIPTIONS: Final = RowStatement(
 def read_for_ingress(
     tx: Transaction,
     uids: Iterable[str],
-    keys: MasterKeys,
+    keys: KeyRing,
     *,
     report_failure: ReportFailure = lambda _component, _error: None,
 ) -> list[IngressWebhook]:
@@ -282,7 +282,7 @@ def read_for_ingress(
     ]
 
 
-def _ingress_webhook(row: Row, subscriptions: Sequence[Subscription], keys: MasterKeys) -> IngressWebhook:
+def _ingress_webhook(row: Row, subscriptions: Sequence[Subscription], keys: KeyRing) -> IngressWebhook:
     secret = _opened_secret(row["sealed"], row["version_id"], row["key_id"], keys)
     mode = AuthMode(row["auth_mode"])
     delivery_id_header = row["delivery_id_header"]
@@ -305,11 +305,11 @@ def _ingress_webhook(row: Row, subscriptions: Sequence[Subscription], keys: Mast
     )
 
 
-def _opened_secret(sealed: Any, version_id: str, key_id: str, keys: MasterKeys) -> str | None:
+def _opened_secret(sealed: Any, version_id: str, key_id: str, keys: KeyRing) -> str | None:
     return keys.named(key_id).open(bytes(sealed), version_id).reveal() if sealed is not None else None
 
 
-def _signature_rule(row: Row, secret: str | None, keys: MasterKeys) -> "SignatureRule | None":
+def _signature_rule(row: Row, secret: str | None, keys: KeyRing) -> "SignatureRule | None":
     # Imported here, so that an installation without signed webhooks never loads the catalogue.
     from hookmill.domain.signatures.rule import rule_for, scheme_named
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hookmill.domain.errors import Conflict
 from hookmill.store import metadata
 from hookmill.store.database import Transaction
-from hookmill.store.keys.sealing import MasterKey, MasterKeys, WrongKey
+from hookmill.store.keys.sealing import KeyRing, MasterKey, WrongKey
 
 _SEALING_KEY = "master key"
 _RETIRING_KEYS = "retiring master keys"
@@ -32,7 +32,7 @@ def keys_in_use(tx: Transaction) -> KeysInUse | None:
     return KeysInUse(sealing_id, tuple(retiring_ids.split(",")) if retiring_ids else ())
 
 
-def check_keys_in_use(in_use: KeysInUse, keys: MasterKeys) -> None:
+def check_keys_in_use(in_use: KeysInUse, keys: KeyRing) -> None:
     """Raises `WrongKey` if a key that is in use is missing."""
     try:
         keys.named(in_use.sealing_id)
@@ -51,7 +51,7 @@ def check_keys_in_use(in_use: KeysInUse, keys: MasterKeys) -> None:
             ) from None
 
 
-def bind_master_key(tx: Transaction, keys: MasterKeys) -> None:
+def bind_master_key(tx: Transaction, keys: KeyRing) -> None:
     """Let the newest key seal, unless the database has a sealing key. Raises `WrongKey` if a key in use is missing."""
     metadata.set_first_value(tx, _SEALING_KEY, keys.newest.id)
     # Another process may have stored another key first.
@@ -60,7 +60,7 @@ def bind_master_key(tx: Transaction, keys: MasterKeys) -> None:
     check_keys_in_use(in_use, keys)
 
 
-def sealing_key(tx: Transaction, keys: MasterKeys) -> MasterKey:
+def sealing_key(tx: Transaction, keys: KeyRing) -> MasterKey:
     """The key to seal with in this transaction: the newest, until one is bound. Raises `WrongKey` if it is missing."""
     key_id = sealing_key_id(tx)
     return keys.named(key_id) if key_id is not None else keys.newest

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Final, Protocol
+from typing import Final
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -49,16 +49,6 @@ class MasterKey:
         """Open with `opening_key`, and seal with this key. Raises `WrongKey` like `open`."""
         return self._seal(opening_key._open(sealed, row_id), row_id)
 
-    @property
-    def newest(self) -> "MasterKey":
-        return self
-
-    def named(self, key_id: str) -> "MasterKey":
-        """This key, if it has the id; otherwise raises `WrongKey`. So a single key can be used as `MasterKeys`."""
-        if key_id != self.id:
-            raise WrongKey(_missing_key_message(key_id, [self.id], _ADD_TO_SETTINGS))
-        return self
-
     def proof_key(self) -> bytes:
         """The key with which a backup proves that an owner of this key has made it. It reveals nothing of this key."""
         return hmac.digest(self.value, b"hookmill backup proof 1", "sha256")
@@ -77,21 +67,11 @@ class MasterKey:
             ) from None
 
 
-class MasterKeys(Protocol):
-    """The available master keys by their ids. The database decides which key seals: `binding.sealing_key`."""
-
-    @property
-    def newest(self) -> MasterKey: ...
-
-    def named(self, key_id: str) -> MasterKey:
-        """Raises `WrongKey` for a key that is not available."""
-        ...
-
-
 class KeyRing:
-    """Several master keys, newest first. `reread` reads their file; keys that are settings have none.
+    """The available master keys, newest first. The database decides which key seals: `binding.sealing_key`.
 
-    A missing key is looked up in the file again, because a rotation adds a key while other processes run.
+    `reread` reads the file of the keys; keys that are settings have none. A missing key is looked up in
+    the file again, because a rotation adds a key while other processes run.
     """
 
     def __init__(self, keys: Sequence[MasterKey], reread: Callable[[], Sequence[MasterKey]] | None = None) -> None:

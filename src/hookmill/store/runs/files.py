@@ -17,7 +17,7 @@ import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from hookmill.domain.errors import HookmillError
 from hookmill.domain.ids import RunKey, run_id, run_key
@@ -99,53 +99,22 @@ class FileToUpload:
     object_key: str
 
 
-class RunFileStorage(Protocol):
-    """Stores files of runs where all hosts reach them.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFileStorage:
+    """Stores files of runs in the table `run_files`, and their contents there or as objects.
 
     Methods that write return False, and write nothing, if the attempt has ended or is outdated.
     """
 
-    @property
-    def objects(self) -> ObjectStore | None:
-        """The object store that has contents; None if this installation has none."""
-        ...
-
-    @property
-    def is_uploading(self) -> bool:
-        """Whether contents of new files are stored as objects."""
-        ...
+    objects: ObjectStore | None = None
+    """The object store that has contents; None if this installation has none."""
+    is_uploading: bool = False
+    """Whether contents of new files are stored as objects."""
 
     def replace(
         self, tx: Transaction, attempt: ClaimedAttempt, files: Sequence[FileToStore], *, has_more: bool
     ) -> bool:
         """Replace all files of the run by these. `has_more`: the package has more files than can be listed."""
-        ...
-
-    def add_content(self, tx: Transaction, attempt: ClaimedAttempt, name: str, content: bytes) -> bool:
-        """Store the whole content of a file for which `replace` stored none, or only the end of the output."""
-        ...
-
-    def store_output(self, tx: Transaction, attempt: ClaimedAttempt, end: bytes, size: int) -> bool:
-        """Store the end of the command's output. `size` is the size of the whole output."""
-        ...
-
-    def package_of(self, tx: Transaction, run: Run) -> StoredPackage: ...
-
-    def end_of(self, tx: Transaction, run: Run, name: str, bytes_max: int) -> tuple[StoredFile, bytes] | None:
-        """The stored file, and the last `bytes_max` bytes of the content in its row. None if it has no content."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FilesInDatabase:
-    """Stores files in the table `run_files`, and their contents there or as objects. Implements `RunFileStorage`."""
-
-    objects: ObjectStore | None = None
-    is_uploading: bool = False
-
-    def replace(
-        self, tx: Transaction, attempt: ClaimedAttempt, files: Sequence[FileToStore], *, has_more: bool
-    ) -> bool:
         claimed_run = _locked_run(tx, attempt)
         if claimed_run is None:
             return False
@@ -172,6 +141,7 @@ class FilesInDatabase:
         return f"{_directory_of(self.objects, directory)}/{run_id(attempt.run)}/{attempt.attempt}/"
 
     def add_content(self, tx: Transaction, attempt: ClaimedAttempt, name: str, content: bytes) -> bool:
+        """Store the whole content of a file for which `replace` stored none, or only the end of the output."""
         if not _is_claimed(tx, attempt):
             return False
         tx.run(
@@ -184,6 +154,7 @@ class FilesInDatabase:
         return True
 
     def store_output(self, tx: Transaction, attempt: ClaimedAttempt, end: bytes, size: int) -> bool:
+        """Store the end of the command's output. `size` is the size of the whole output."""
         # Every second, a new end replaces this one, so the commit need not wait for the disk.
         dialect.commit_without_sync(tx)
         if not _is_claimed(tx, attempt):
@@ -226,6 +197,7 @@ class FilesInDatabase:
         )
 
     def end_of(self, tx: Transaction, run: Run, name: str, bytes_max: int) -> tuple[StoredFile, bytes] | None:
+        """The stored file, and the last `bytes_max` bytes of the content in its row. None if it has no content."""
         row = tx.one(
             """
             SELECT size, host, length(content) AS stored_bytes, object_key, is_upload_pending,

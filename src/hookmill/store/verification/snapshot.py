@@ -10,7 +10,7 @@ from hookmill.domain.limits import LOG_DAYS_KEPT
 from hookmill.store import dialect
 from hookmill.store.automations import parsed_triggers
 from hookmill.store.database import Row, Transaction
-from hookmill.store.keys.sealing import MasterKeys
+from hookmill.store.keys.sealing import KeyRing
 
 STATEMENT_SECONDS: Final = 600
 """The longest time of one statement on PostgreSQL."""
@@ -40,7 +40,7 @@ class DatabaseSnapshot:
     """A consistent state of the database, which one read transaction has. `now` is in µs since 1970."""
 
     tx: Transaction
-    keys: MasterKeys
+    keys: KeyRing
     now: int
     report: Callable[[str, int, int], None]
     """Receives what is checked, the number of rows since its last call, and the total number of rows."""
