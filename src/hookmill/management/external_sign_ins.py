@@ -178,8 +178,7 @@ class ExternalSignIns:
             member = _update_profile(by_service, member, identity)
             if rules.assigns_roles:
                 _assign_roles(by_service, member, assignment)
-            begin_session(tx, token, member.id, SignInMethod.OIDC, client, now, rules_tag=rules.tag)
-            by_member = change_by_member(tx, member.id, client, now)
+            by_member = begin_session(tx, token, member.id, SignInMethod.OIDC, client, now, rules_tag=rules.tag)
             by_member.record("sign_in", "member", member.id, member.email, method=SignInMethod.OIDC.value)
         return ExternalSession(token=token, email=member.email, unknown_factories=unknown_factories)
 

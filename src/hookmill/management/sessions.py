@@ -140,8 +140,7 @@ class Sessions(Operations):
                 sessions.set_password(tx, member_id, password_hash)
             sessions.end_all_of(tx, member_id)
             method = SignInMethod.LINK if password_hash is None else SignInMethod.PASSWORD
-            begin_session(tx, session_token, member_id, method, client, now)
-            change = change_by_member(tx, member_id, client, now)
+            change = begin_session(tx, session_token, member_id, method, client, now)
             change.record(
                 "use_link" if password_hash is None else "choose_password",
                 "member",
@@ -206,8 +205,7 @@ class Sessions(Operations):
             # Verification is slow, and the password may have been changed since.
             if not sessions.password_is_unchanged(tx, account.member_id, account.password_hash or ""):
                 return None
-            begin_session(tx, token, account.member_id, SignInMethod.PASSWORD, client, now)
-            change = change_by_member(tx, account.member_id, client, now)
+            change = begin_session(tx, token, account.member_id, SignInMethod.PASSWORD, client, now)
             change.record("sign_in", "member", account.member_id, change.actor_name)
         return token
 
@@ -281,8 +279,7 @@ class Sessions(Operations):
             now = self._installation.now()
             sessions.set_password(tx, member_id, password_hash)
             sessions.end_all_of(tx, member_id)
-            begin_session(tx, token, member_id, SignInMethod.PASSWORD, client, now)
-            change = change_by_member(tx, member_id, client, now)
+            change = begin_session(tx, token, member_id, SignInMethod.PASSWORD, client, now)
             change.record("change_password", "member", member_id, change.actor_name)
         return token
 
@@ -318,10 +315,12 @@ def begin_session(
     now: int,
     *,
     rules_tag: bytes | None = None,
-) -> None:
-    """Store a new session with this token. `rules_tag` is like `Session.rules_tag`."""
+) -> Change:
+    """Store a new session with this token. Returns the member's change, to which the caller adds a line of the audit
+    log. `rules_tag` is like `Session.rules_tag`."""
     session = Session(member_id=member_id, created_at=now, last_seen_at=now, method=method, rules_tag=rules_tag)
     sessions.begin(tx, _digest(token.reveal()), session, client)
+    return change_by_member(tx, member_id, client, now)
 
 
 def change_by_member(tx: Transaction, member_id: str, client: str | None, now: int) -> Change:
