@@ -57,19 +57,19 @@ def check_deliveries(snapshot: DatabaseSnapshot) -> Iterator[DatabaseProblem]:
             name, key = f"delivery {delivery_id(row['key'])}", row["key"]
             if abs(time_of(key) - row["received_at"]) > KEY_TIME_TOLERANCE_US:
                 text = "Its time is not the time of its id, so pages may omit it."
-                yield DatabaseProblem(kind="delivery_time", row=name, text=text)
+                yield DatabaseProblem("delivery_time", name, text)
             if (digest := _expected_digest(row)) is not None and digest != row["identity_digest"]:
                 text = "Its event id or its payload was altered: the digest of its identity is another one."
-                yield DatabaseProblem(kind="identity_digest", row=name, text=text, advice=RESTORE)
+                yield DatabaseProblem("identity_digest", name, text, RESTORE)
             if row["label"] != Label.ACCEPTED:
                 continue
             payload = parse(row["body"]) if row["body"] is not None else None
             if row["body"] is None:
                 text = "Its payload does not exist, so its runs fail, and it can't be replayed."
-                yield DatabaseProblem(kind="payload_missing", row=name, text=text, advice=RESTORE)
+                yield DatabaseProblem("payload_missing", name, text, RESTORE)
             elif len(row["body"]) != row["size"] or not isinstance(payload, Parsed):
                 text = f"Its payload of {row['size']:,} bytes was altered: it has another size, or is not JSON."
-                yield DatabaseProblem(kind="payload_altered", row=name, text=text, advice=RESTORE)
+                yield DatabaseProblem("payload_altered", name, text, RESTORE)
             elif row["webhook_no"] in snapshot.webhooks:
                 yield from _check_runs(snapshot, row, payload, runs.get(key, ()), selections.get(row["webhook_no"], ()))
 
@@ -106,15 +106,15 @@ def _check_runs(
         selecting = [trigger for trigger in triggers.delivery_triggers if uid in trigger.webhook_ids]
         if _matches(selecting, row["event"], payload) is False:
             text = f"No trigger of its automation's version {run['automation_version']} matches its {name}."
-            yield DatabaseProblem(kind="run_unmatched", row=f"run {run_id(run['id'])}", text=text)
+            yield DatabaseProblem("run_unmatched", f"run {run_id(run['id'])}", text)
     for automation, unchanged_since, own_triggers in selections:
         is_unchanged = unchanged_since + CLOCK_TOLERANCE_US < row["received_at"]
         if automation not in started and is_unchanged and _matches(own_triggers, row["event"], payload):
             yield DatabaseProblem(
-                kind="run_missing",
-                row=name,
-                text=f"It matches automation {automation}, but has started no run of it.",
-                advice="To run the automation, replay the delivery: hookmill delivery replay DELIVERY.",
+                "run_missing",
+                name,
+                f"It matches automation {automation}, but has started no run of it.",
+                "To run the automation, replay the delivery: hookmill delivery replay DELIVERY.",
             )
 
 
@@ -172,7 +172,7 @@ def check_identity_filters(snapshot: DatabaseSnapshot) -> Iterator[DatabaseProbl
                 if not bloom.may_contain(segment["bits"], int.from_bytes(digest, "little")):
                     text = "The filter of its segment lacks it, so a retry of its event would be accepted again."
                     name = f"identity {digest.hex()}"
-                    yield DatabaseProblem(kind="identity_filter", row=name, text=text, advice=RESTORE)
+                    yield DatabaseProblem("identity_filter", name, text, RESTORE)
             snapshot.rows += len(rows)
         snapshot.report("checking filters of identities", 1, len(segments))
 
@@ -200,10 +200,10 @@ def check_automations(snapshot: DatabaseSnapshot) -> Iterator[DatabaseProblem]:
         unreadable = [part for part in (policy, options) if part is None or part.unreadable is not None]
         if policy is None or triggers is None or unreadable:
             yield DatabaseProblem(
-                kind="automation_unreadable",
-                row=f"automation {key}",
-                text="Its triggers, policy or options can't be read, so no run of it starts.",
-                advice="Replace all of the part that can't be read with one request of the API.",
+                "automation_unreadable",
+                f"automation {key}",
+                "Its triggers, policy or options can't be read, so no run of it starts.",
+                "Replace all of the part that can't be read with one request of the API.",
             )
             continue
         is_live = automation["deleted_at"] is None
@@ -219,7 +219,7 @@ def check_automations(snapshot: DatabaseSnapshot) -> Iterator[DatabaseProblem]:
              "workers apply are not those of its policy."),
         ):  # fmt: skip
             if not agrees:
-                yield DatabaseProblem(kind=kind, row=f"automation {key}", text=text, advice=SAVE_AGAIN)
+                yield DatabaseProblem(kind, f"automation {key}", text, SAVE_AGAIN)
 
 
 def check_sealed_values(snapshot: DatabaseSnapshot) -> Iterator[DatabaseProblem]:
@@ -232,4 +232,4 @@ def check_sealed_values(snapshot: DatabaseSnapshot) -> Iterator[DatabaseProblem]
             except WrongKey:
                 text = "No available master key decrypts its value, so it can't be used."
                 name = f"{table} {row['id']}"
-                yield DatabaseProblem(kind="secret_sealed", row=name, text=text, advice=REPLACE_SECRET)
+                yield DatabaseProblem("secret_sealed", name, text, REPLACE_SECRET)

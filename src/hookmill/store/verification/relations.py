@@ -219,14 +219,12 @@ def check_relations(snapshot: DatabaseSnapshot) -> Iterator[DatabaseProblem]:
     for relation in RELATIONS:
         snapshot.check()
         for row in snapshot.tx.all(f"{relation.sql} LIMIT {ROWS_MAX}", **parameters):
-            yield DatabaseProblem(
-                kind=relation.kind, row=_name(relation.row, row), text=relation.text, advice=relation.advice
-            )
+            yield DatabaseProblem(relation.kind, _name(relation.row, row), relation.text, relation.advice)
         snapshot.report(title, 1, len(RELATIONS))
 
 
 def _name(kind: str, row: Row) -> str:
     key = row["key"]
-    if isinstance(key, bytes | memoryview):
-        key = (run_id if kind.endswith("run") else delivery_id)(bytes(key))
+    if isinstance(key, bytes):
+        key = (run_id if kind.endswith("run") else delivery_id)(key)
     return f"{kind} {key}"

@@ -27,17 +27,15 @@ def check_sqlite_file(snapshot: DatabaseSnapshot) -> Iterator[DatabaseProblem]:
         faults = [str(error.orig)]
     for fault in faults:
         if fault != "ok":
-            yield DatabaseProblem(
-                kind=FILE_DAMAGED, row="the SQLite file", text=f"SQLite reports: {fault}.", advice=_RESTORE
-            )
+            yield DatabaseProblem(FILE_DAMAGED, "the SQLite file", f"SQLite reports: {fault}.", _RESTORE)
     if faults != ["ok"]:
         return
     for row in tx.all("PRAGMA foreign_key_check")[:FAULTS_MAX]:
         yield DatabaseProblem(
-            kind="foreign_key",
-            row=f"{row['table']}, row {row['rowid']}",
-            text=f"It refers to a row of {row['parent']} that does not exist.",
-            advice=_RESTORE,
+            "foreign_key",
+            f"{row['table']}, row {row['rowid']}",
+            f"It refers to a row of {row['parent']} that does not exist.",
+            _RESTORE,
         )
 
 
@@ -47,21 +45,19 @@ def check_schema(snapshot: DatabaseSnapshot) -> Iterator[DatabaseProblem]:
     present = set(inspector.get_table_names())
     for table in schema.metadata.sorted_tables:
         if table.name not in present:
-            yield DatabaseProblem(
-                kind=SCHEMA, row=f"the table {table.name}", text="It does not exist.", advice=_MIGRATE
-            )
+            yield DatabaseProblem(SCHEMA, f"the table {table.name}", "It does not exist.", _MIGRATE)
             continue
         columns = {column["name"] for column in inspector.get_columns(table.name)}
         expected = {column.name for column in table.columns}
         for name in sorted(columns ^ expected):
             text = "It does not exist." if name in expected else "This version's schema does not have it."
-            yield DatabaseProblem(kind=SCHEMA, row=f"the column {table.name}.{name}", text=text, advice=_MIGRATE)
+            yield DatabaseProblem(SCHEMA, f"the column {table.name}.{name}", text, _MIGRATE)
         indexes = {index["name"] for index in inspector.get_indexes(table.name)}
         for index in table.indexes:
             if index.name not in indexes:
                 yield DatabaseProblem(
-                    kind=SCHEMA,
-                    row=f"the index {index.name}",
-                    text=f"It does not exist, so {table.name} is slow, or has rows that contradict each other.",
-                    advice=_MIGRATE,
+                    SCHEMA,
+                    f"the index {index.name}",
+                    f"It does not exist, so {table.name} is slow, or has rows that contradict each other.",
+                    _MIGRATE,
                 )

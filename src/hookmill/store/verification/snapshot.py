@@ -23,7 +23,7 @@ RESTORE: Final = "If it is needed, restore a backup from before the damage (docs
 REPORT: Final = "Hookmill does not write this. Report it, and keep a backup of this state."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class DatabaseProblem:
     """A row that contradicts others. `text` says what is wrong and what that means, `advice` says what to do."""
 
