@@ -126,13 +126,15 @@ _INSERT_BODIES: Final = RowStatement(
     ("bytea", "bytea"),
 )
 
+_RUN_TYPES: Final = ("bytea", "bytea", "int", "text", "text", "int", "text", "int", "bigint")
+
 _INSERT_RUNS: Final = RowStatement(
     """
     INSERT INTO runs (id, delivery_id, webhook_no, factory_id, automation_id, automation_version,
                       state, attempt, created_at)
     {rows}
     """,
-    ("bytea", "bytea", "int", "text", "text", "int", "text", "int", "bigint"),
+    _RUN_TYPES,
 )
 
 
@@ -142,7 +144,7 @@ _INSERT_RUNS_WITH_POLICY: Final = RowStatement(
                       state, attempt, created_at, priority, policy_key, hold)
     {rows}
     """,
-    ("bytea", "bytea", "int", "text", "text", "int", "text", "int", "bigint", "smallint", "bytea", "smallint"),
+    (*_RUN_TYPES, "smallint", "bytea", "smallint"),
 )
 
 _INSERT_INTERRUPTED_RUNS: Final = RowStatement(
@@ -151,7 +153,7 @@ _INSERT_INTERRUPTED_RUNS: Final = RowStatement(
                       state, attempt, created_at, finished_at, reason)
     {rows}
     """,
-    ("bytea", "bytea", "int", "text", "text", "int", "text", "int", "bigint", "bigint", "text"),
+    (*_RUN_TYPES, "bigint", "text"),
 )
 
 
