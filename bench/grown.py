@@ -23,6 +23,7 @@ from hookmill import app, maintenance
 from hookmill.domain.delivery import IdentityKind, Label, RateLimit
 from hookmill.domain.ids import time_ordered_key
 from hookmill.maintenance import keep_segments
+from hookmill.store import dialect
 from hookmill.store.bulk import RowStatement
 from hookmill.store.database import Database
 from hookmill.store.identity_segments import SegmentCache
@@ -293,5 +294,5 @@ def fill(database: Database, *, first: int, count: int, begin: int | None = None
     if not database.on_sqlite:
         with database.write() as tx:
             # The server itself does this about a minute after so many rows were added.
-            tx.set_timeouts(600)
+            dialect.allow_long_statements(tx, 600)
             tx.run("ANALYZE")

@@ -20,6 +20,7 @@ from hookmill import app
 from hookmill.domain.delivery import IdentityKind, Label, RateLimit
 from hookmill.domain.ids import delivery_id, time_ordered_key
 from hookmill.management import Management
+from hookmill.store import dialect
 from hookmill.store.bulk import RowStatement
 from hookmill.store.database import Database
 from hookmill.store.identity_segments import FIRST_SEGMENT
@@ -115,7 +116,7 @@ def fill(database: Database, *, deliveries: int = DELIVERIES, now: int) -> None:
     if not database.on_sqlite:
         with database.write() as tx:
             # The server itself does this about a minute after so many rows were added.
-            tx.set_timeouts(60)
+            dialect.allow_long_statements(tx, 60)
             tx.run("ANALYZE")
 
 

@@ -10,7 +10,7 @@ from typing import Final
 from hookmill.domain.activity import FAILED_AUTHENTICATIONS, NOT_FOUND, RATE_LIMITED, AttemptCounts, NewestAttempt
 from hookmill.domain.delivery import IdentityKind, Label
 from hookmill.domain.ids import FactoryId, WebhookUid
-from hookmill.store.database import Transaction
+from hookmill.store.database import Row, Transaction, from_row
 
 _OTHER_LABELS: Final = tuple(label for label in Label if label is not Label.ACCEPTED)
 _DROPPED_KINDS: Final = (RATE_LIMITED, FAILED_AUTHENTICATIONS, NOT_FOUND)
@@ -71,15 +71,7 @@ def newest(tx: Transaction, factory: FactoryId) -> Mapping[WebhookUid, NewestAtt
         """,
         factory=factory,
     )
-    return {
-        row["uid"]: NewestAttempt(
-            key=row["id"],
-            label=Label(row["label"]),
-            received_at=row["received_at"],
-            reason=row["reason"],
-        )
-        for row in rows
-    }
+    return {row["uid"]: _newest_attempt(row) for row in rows}
 
 
 def newest_with_label(tx: Transaction, webhook: WebhookUid, label: Label) -> NewestAttempt | None:
@@ -114,13 +106,12 @@ def _newest_with_label(
     )
     return [
         (
-            NewestAttempt(
-                key=row["id"],
-                label=Label(row["label"]),
-                received_at=row["received_at"],
-                reason=row["reason"],
-            ),
+            _newest_attempt(row),
             IdentityKind(row["identity_kind"]) if row["identity_kind"] is not None else None,
         )
         for row in rows
     ]
+
+
+def _newest_attempt(row: Row) -> NewestAttempt:
+    return from_row(NewestAttempt, row, key=row["id"], label=Label(row["label"]))

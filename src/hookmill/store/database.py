@@ -91,19 +91,6 @@ class Transaction:
             statement.learn_columns(result)
         return result
 
-    def set_timeouts(self, seconds: int, *, response_seconds: int | None = None) -> None:
-        """Set the timeouts of this transaction's statements and lock waits. For PostgreSQL only.
-
-        `response_seconds`: the longest time without any response, if that is less than the longest statement takes.
-        """
-        self.run(f"SET LOCAL statement_timeout = '{seconds}s'")
-        self.run(f"SET LOCAL lock_timeout = '{seconds}s'")
-        from hookmill.store.postgres_engine import PostgresConnection
-
-        driver = self.connection.connection.driver_connection
-        assert isinstance(driver, PostgresConnection)
-        driver.response_seconds = (response_seconds or seconds) + timeouts.RESPONSE_SECONDS
-
     def bulk(self, sql: str, values: tuple[Any, ...]) -> CursorResult[Any]:
         """Execute driver-level SQL with positional parameters, for statements with the values of many rows."""
         return self.connection.exec_driver_sql(sql, values)

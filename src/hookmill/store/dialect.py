@@ -6,6 +6,7 @@ On SQLite, a write transaction locks the whole database. On PostgreSQL, it locks
 import os
 from typing import Literal
 
+from hookmill.store import timeouts
 from hookmill.store.database import Database, Transaction
 
 LockStrength = Literal["FOR UPDATE", "FOR NO KEY UPDATE", "FOR SHARE", "FOR KEY SHARE"]
@@ -75,8 +76,13 @@ def allow_long_statements(tx: Transaction, seconds: int, *, response_seconds: in
 
     `response_seconds`: the longest time without any response, for statements that return rows all the time.
     """
-    if not tx.on_sqlite:
-        tx.set_timeouts(seconds, response_seconds=response_seconds)
+    if tx.on_sqlite:
+        return
+    from hookmill.store.postgres_engine import driver_connection
+
+    tx.run(f"SET LOCAL statement_timeout = '{seconds}s'")
+    tx.run(f"SET LOCAL lock_timeout = '{seconds}s'")
+    driver_connection(tx.connection).response_seconds = (response_seconds or seconds) + timeouts.RESPONSE_SECONDS
 
 
 def commit_without_sync(tx: Transaction) -> None:

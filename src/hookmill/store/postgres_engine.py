@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 import psycopg
 from psycopg.abc import RV, PQGen
-from sqlalchemy import URL, Engine, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DisconnectionError
 
 from hookmill.domain.errors import Invalid, StoreUnavailable
@@ -135,6 +135,12 @@ def postgres_engine(url: str, *, connections: int, idle_seconds: int) -> Engine:
     event.listen(engine, "checkout", _take_from_pool)
     event.listen(engine, "checkin", _return_to_pool)
     return engine
+
+
+def driver_connection(connection: Connection) -> PostgresConnection:
+    driver = connection.connection.driver_connection
+    assert isinstance(driver, PostgresConnection)
+    return driver
 
 
 def _take_from_pool(connection: PostgresConnection, _record: object, _proxy: object) -> None:

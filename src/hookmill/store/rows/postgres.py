@@ -8,7 +8,7 @@ import psycopg
 from hookmill.domain.errors import StoreUnavailable
 from hookmill.store import dialect
 from hookmill.store.database import Transaction, disk_full
-from hookmill.store.postgres_engine import PostgresConnection
+from hookmill.store.postgres_engine import driver_connection
 from hookmill.store.rows.tables import TABLES, StoredTable, Values
 
 READ_SECONDS: Final = 24 * 3600
@@ -34,7 +34,7 @@ def read_rows(tx: Transaction, table: StoredTable) -> Iterator[Values]:
     tx.run("SET LOCAL enable_sort = off")
     try:
         with (
-            _driver(tx).cursor() as cursor,
+            driver_connection(tx.connection).cursor() as cursor,
             cursor.copy(f"COPY ({query}) TO STDOUT (FORMAT BINARY)".encode()) as copy,
         ):
             copy.set_types(["int4" if column.is_boolean else column.postgres_type for column in table.columns])
@@ -49,7 +49,7 @@ def write_rows(tx: Transaction, table: StoredTable, rows: Sequence[Values]) -> N
     boolean_positions = [number for number, column in enumerate(table.columns) if column.is_boolean]
     try:
         with (
-            _driver(tx).cursor() as cursor,
+            driver_connection(tx.connection).cursor() as cursor,
             cursor.copy(f"COPY {table.quoted} ({table.column_list}) FROM STDIN (FORMAT BINARY)".encode()) as copy,
         ):
             copy.set_types([column.postgres_type for column in table.columns])
@@ -93,12 +93,6 @@ def _with_booleans(row: Values, positions: Sequence[int]) -> Sequence[Any]:
         if values[position] is not None:
             values[position] = bool(values[position])
     return values
-
-
-def _driver(tx: Transaction) -> PostgresConnection:
-    driver = tx.connection.connection.driver_connection
-    assert isinstance(driver, PostgresConnection)
-    return driver
 
 
 def _unavailable_error(tx: Transaction, error: psycopg.Error) -> StoreUnavailable:
