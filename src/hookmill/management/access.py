@@ -81,7 +81,7 @@ class Access(Operations):
 
 
 def token_digest(token: str) -> bytes:
-    """The stored form of an API key's token."""
+    """The stored form of the token of an API key, a session or a sign-in link."""
     return sha256(token.encode("utf-8", "surrogatepass")).digest()
 
 

@@ -1,13 +1,20 @@
 """Operations on team secrets. A value is shown only when it is created or replaced."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hookmill.domain.errors import Conflict, NotFound
 from hookmill.domain.ids import SecretId
 from hookmill.domain.permission import MayManage
-from hookmill.domain.secret import SecretValue, usable_secret, usable_secret_for_runs, usable_secret_name
-from hookmill.management import compatibility
+from hookmill.domain.secret import (
+    GENERATED_BYTES,
+    SecretValue,
+    generate_value,
+    usable_secret,
+    usable_secret_for_runs,
+    usable_secret_name,
+)
 from hookmill.management.installation import Operations, random_id
 from hookmill.management.webhooks import refuse_foreign_secret, refuse_shared_secret, sharing_of
 from hookmill.store import automations, secrets
@@ -144,14 +151,8 @@ class Secrets(Operations):
 def _new_value(supplied: str | None, *, for_runs: bool) -> SecretValue:
     """The value that the caller supplied or, if it is None, a generated one."""
     if supplied is None:
-        return _generate_value()
+        return generate_value(os.urandom(GENERATED_BYTES))
     return usable_secret_for_runs(supplied) if for_runs else usable_secret(supplied)
-
-
-def _generate_value() -> SecretValue:
-    value = compatibility.generate_secret(None, None)
-    assert value is not None, "without a scheme, the service generates secrets"
-    return value
 
 
 def _not_found_error(name: str) -> NotFound:

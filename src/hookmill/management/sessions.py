@@ -8,7 +8,6 @@ import os
 import secrets
 from contextlib import suppress
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import Final
 
 from hookmill.domain.errors import Conflict, Invalid, NotFound, StoreUnavailable
@@ -19,6 +18,7 @@ from hookmill.domain.name import usable_name
 from hookmill.domain.permission import Actor, ActorKind, Caller, Channel, MayAdminister
 from hookmill.domain.secret import SecretValue, generate_value
 from hookmill.domain.session import Account, Session, SignInLink
+from hookmill.management.access import token_digest
 from hookmill.management.installation import AccountChange, Change, Operations, random_id
 from hookmill.management.members import member_of, usable_address
 from hookmill.store import factories, members, sessions
@@ -81,7 +81,7 @@ class Sessions(Operations):
             if team is None or sessions.any_member_can_sign_in(tx):
                 return None
             link = SignInLink(team_id=team, member_id=None, expires_at=self._installation.now() + LINK_HOURS * HOUR_US)
-            sessions.add_link(tx, _digest(token.reveal()), link)
+            sessions.add_link(tx, token_digest(token.reveal()), link)
         return token
 
     def create_link(self, may: MayAdminister, id_or_email: str) -> SecretValue:
@@ -94,7 +94,7 @@ class Sessions(Operations):
         with self._installation.changing(may) as change:
             member = member_of(change.tx, may, id_or_email)
             link = SignInLink(team_id=may.team_id, member_id=member.id, expires_at=change.now + LINK_HOURS * HOUR_US)
-            sessions.add_link(change.tx, _digest(token.reveal()), link)
+            sessions.add_link(change.tx, token_digest(token.reveal()), link)
             change.record("link", "member", member.id, member.email)
         return token
 
@@ -153,7 +153,7 @@ class Sessions(Operations):
     def use_link(self, tx: Transaction, token: str) -> SignInLink:
         """Consume the link. Raises `NotFound` like `link_target`."""
         link = self._link(tx, token)
-        if not sessions.use_link(tx, _digest(token)):
+        if not sessions.use_link(tx, token_digest(token)):
             raise _link_not_found_error()
         return link
 
@@ -181,7 +181,7 @@ class Sessions(Operations):
         return member.id
 
     def _link(self, tx: Transaction, token: str) -> SignInLink:
-        link = sessions.link_by_digest(tx, _digest(token))
+        link = sessions.link_by_digest(tx, token_digest(token))
         if link is None or link.expires_at <= self._installation.now():
             raise _link_not_found_error()
         return link
@@ -215,7 +215,7 @@ class Sessions(Operations):
         Only a visit keeps the session alive. Background requests of a page are not visits.
         """
         now = self._installation.now()
-        digest = _digest(token)
+        digest = token_digest(token)
         with self._installation.reading() as tx:
             session = sessions.by_digest(tx, digest)
             if session is None or self._has_ended(session, now):
@@ -250,7 +250,7 @@ class Sessions(Operations):
     def sign_out(self, token: str) -> None:
         """End the session with this token, if there is one."""
         with self._installation.writing_without_permission_check() as tx:
-            sessions.end(tx, _digest(token))
+            sessions.end(tx, token_digest(token))
 
     # Passwords
 
@@ -319,7 +319,7 @@ def begin_session(
     """Store a new session with this token. Returns the member's change, to which the caller adds a line of the audit
     log. `rules_tag` is like `Session.rules_tag`."""
     session = Session(member_id=member_id, created_at=now, last_seen_at=now, method=method, rules_tag=rules_tag)
-    sessions.begin(tx, _digest(token.reveal()), session, client)
+    sessions.begin(tx, token_digest(token.reveal()), session, client)
     return change_by_member(tx, member_id, client, now)
 
 
@@ -341,7 +341,3 @@ def _link_not_found_error() -> NotFound:
 
 def new_token() -> SecretValue:
     return generate_value(os.urandom(32))
-
-
-def _digest(token: str) -> bytes:
-    return sha256(token.encode("utf-8", "surrogatepass")).digest()

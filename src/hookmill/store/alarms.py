@@ -83,9 +83,9 @@ def lock_changes(tx: Transaction) -> None:
 
 def open_alarms(tx: Transaction, kinds: Collection[AlarmKind]) -> Sequence[Alarm]:
     """The open alarms of these kinds, oldest first."""
-    names = ", ".join(f"'{kind}'" for kind in sorted(kinds))
     rows = tx.all(
-        f"SELECT {_COLUMNS} FROM alarms WHERE resolved_at IS NULL AND kind IN ({names}) ORDER BY id LIMIT {OPEN_MAX}"
+        f"SELECT {_COLUMNS} FROM alarms WHERE resolved_at IS NULL AND kind IN :kinds ORDER BY id LIMIT {OPEN_MAX}",
+        kinds=sorted(kinds),
     )
     return [_alarm(row) for row in rows]
 
@@ -151,10 +151,10 @@ def set_checked(tx: Transaction, key: bytes, now: int) -> None:
 
 def unchecked(tx: Transaction, kinds: Collection[AlarmKind], before: int) -> Sequence[Alarm]:
     """The open alarms of these kinds whose condition no host has evaluated since `before`, in µs since 1970."""
-    names = ", ".join(f"'{kind}'" for kind in sorted(kinds))
     rows = tx.all(
-        f"SELECT {_COLUMNS} FROM alarms WHERE resolved_at IS NULL AND kind IN ({names}) AND checked_at < :before "
+        f"SELECT {_COLUMNS} FROM alarms WHERE resolved_at IS NULL AND kind IN :kinds AND checked_at < :before "
         f"ORDER BY id LIMIT {OPEN_MAX}",
+        kinds=sorted(kinds),
         before=before,
     )
     return [_alarm(row) for row in rows]

@@ -131,9 +131,10 @@ def close_full_segment(database: Database, now: int) -> int:
     """
     with database.read() as tx:
         segment = tx.one("SELECT no, opened_at FROM identity_segments WHERE closed_at IS NULL")
+        open_no = segment["no"] if segment is not None else FIRST_SEGMENT
         identities = tx.integer(
             "SELECT COUNT(*) FROM (SELECT 1 FROM identities WHERE segment = :no LIMIT :at_most) AS counted",
-            no=segment["no"] if segment is not None else FIRST_SEGMENT,
+            no=open_no,
             at_most=SEGMENT_ROWS,
         )
         unfiltered = tx.all("SELECT no FROM identity_segments WHERE filter_no IS NULL AND closed_at IS NOT NULL")
@@ -142,10 +143,7 @@ def close_full_segment(database: Database, now: int) -> int:
     if segment is not None and (not is_due or len(unfiltered) >= UNFILTERED_MAX):
         return identities
     with database.read() as tx:
-        newest_claim = tx.scalar(
-            "SELECT MAX(claimed_at) FROM identities WHERE segment = :no",
-            no=segment["no"] if segment is not None else FIRST_SEGMENT,
-        )
+        newest_claim = tx.scalar("SELECT MAX(claimed_at) FROM identities WHERE segment = :no", no=open_no)
     with database.write() as tx:
         if not dialect.try_lock(tx, _SEGMENTS_LOCK):
             return identities
@@ -156,11 +154,11 @@ def close_full_segment(database: Database, now: int) -> int:
             "UPDATE identity_segments SET closed_at = :closed_at WHERE no = :no AND closed_at IS NULL",
             # If the clock was set back since, identities of before must not look older than they are.
             closed_at=max(now, newest_claim or 0),
-            no=segment["no"],
+            no=open_no,
         )
         # Otherwise, another process has closed it meanwhile.
         if is_closed:
-            _open_segment(tx, segment["no"] + 1, now)
+            _open_segment(tx, open_no + 1, now)
     return 0
 
 

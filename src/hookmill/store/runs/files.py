@@ -142,7 +142,7 @@ class RunFileStorage:
 
     def add_content(self, tx: Transaction, attempt: ClaimedAttempt, name: str, content: bytes) -> bool:
         """Store the whole content of a file for which `replace` stored none, or only the end of the output."""
-        if not _is_claimed(tx, attempt):
+        if _locked_run(tx, attempt) is None:
             return False
         tx.run(
             "UPDATE run_files SET content = :content, size = :size WHERE run_id = :run AND name = :name",
@@ -157,7 +157,7 @@ class RunFileStorage:
         """Store the end of the command's output. `size` is the size of the whole output."""
         # Every second, a new end replaces this one, so the commit need not wait for the disk.
         dialect.commit_without_sync(tx)
-        if not _is_claimed(tx, attempt):
+        if _locked_run(tx, attempt) is None:
             return False
         if attempt.attempt > 1:
             _note_objects(tx, attempt.run, OUTPUT_FILE)
@@ -217,11 +217,6 @@ class RunFileStorage:
             return None
         file = from_row(StoredFile, row, name=name, object_key=None if row["is_upload_pending"] else row["object_key"])
         return file, row["content_end"]
-
-
-def _is_claimed(tx: Transaction, attempt: ClaimedAttempt) -> bool:
-    """Whether the executor still performs this attempt. If so, the run is locked like by `_locked_run`."""
-    return _locked_run(tx, attempt) is not None
 
 
 def _locked_run(tx: Transaction, attempt: ClaimedAttempt) -> Row | None:
