@@ -107,7 +107,7 @@ class Installation:
             settings=RunSettings(
                 data=self.backlog.data,
                 runners={"command": runner},
-                secrets=RunSecretReader(master_keys=KEY, rules=self.rules),
+                secrets=RunSecretReader(master_keys=KEYS, rules=self.rules),
             ),
             clock=microseconds,
             abandon_runs=threading.Event(),
