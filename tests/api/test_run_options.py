@@ -23,7 +23,7 @@ RESULTS = [
     {"kind": "slack", "destination": "team"},
 ]
 SECRETS = ["NPM_TOKEN", "GH_TOKEN=BILLING_GH_TOKEN"]
-WORKSPACE = {"repository": "app", "ref": None, "ref_pointer": None, "base": None, "base_pointer": None, "depth": 1}
+WORKSPACE = {"repository": "app", "ref": None, "base": None, "depth": 1}
 
 
 @pytest.mark.parametrize(
@@ -44,9 +44,9 @@ WORKSPACE = {"repository": "app", "ref": None, "ref_pointer": None, "base": None
         (
             "workspace",
             {"repository": "app", "ref": REF, "base": "main", "depth": "full"},
-            WORKSPACE | {"ref_pointer": REF["pointer"], "base": "main", "depth": 0},
+            WORKSPACE | {"ref": REF, "base": "main", "depth": 0},
             {"repository": "app", "base": BASE},
-            WORKSPACE | {"base_pointer": BASE["pointer"]},
+            WORKSPACE | {"base": BASE},
             None,
         ),
         ("results", RESULTS, RESULTS, RESULTS[1:], RESULTS[1:], []),
@@ -55,7 +55,7 @@ WORKSPACE = {"repository": "app", "ref": None, "ref_pointer": None, "base": None
             {"key": "/pr", "limit": 2, "when_busy": "skip"},
             {"key": ["/pr"], "limit": 2, "when_busy": "skip"},
             {"limit": 3},
-            {"limit": 3, "when_busy": "queue"},
+            {"key": [], "limit": 3, "when_busy": "queue"},
             None,
         ),
         ("debounce", {"seconds": 5}, {"seconds": 5, "max_seconds": 50}, {"seconds": 6, "max_seconds": 7}, ..., None),
@@ -91,11 +91,23 @@ def test_option_is_shown_replaced_kept_and_removed(
         ({"fields": {"pr": {"pointer": "/a", "max_characters": 0}}}, "/fields/pr/max_characters", "max_characters"),
         ({"fields": []}, "/fields", "object"),
         ({"secrets": ["PATH=GONE_TOKEN"]}, "/secrets/0", "PATH"),
-        ({"workspace": {"repository": "app", "ref": "a", "ref_pointer": "/a"}}, "/workspace/ref", "either ref or"),
-        ({"workspace": {"repository": "app", "base": {"pointer": "x"}}}, "/workspace/base/pointer", "The pointer of"),
+        (
+            {"workspace": {"repository": "app", "ref": "a", "ref_pointer": "/a"}},
+            "/workspace/ref_pointer",
+            "Unknown field",
+        ),
+        (
+            {"workspace": {"repository": "app", "base": {"pointer": "x"}}},
+            "/workspace/base/pointer",
+            "pointer must be a JSON pointer",
+        ),
         ({"workspace": {"repository": "unknown"}}, "/workspace/repository", "The operator allowed: app."),
         ({"workspace": {"repository": "elsewhere"}}, "/workspace/repository", "may not use a repository 'elsewhere'"),
-        ({"results": [RESULTS[0], {"kind": "slack", "destination": "team", "url": "x"}]}, "/results/1", "url"),
+        (
+            {"results": [RESULTS[0], {"kind": "slack", "destination": "team", "url": "x"}]},
+            "/results/1/url",
+            "Unknown field",
+        ),
         ({"results": [{"kind": "slack", "destination": "unknown"}]}, "/results/0/destination", "github, team."),
         ({"results": [{"kind": "slack", "destination": "elsewhere"}]}, "/results/0/destination", "may not use a"),
         ({"results": [{"kind": "slack", "destination": "github"}]}, "/results/0/destination", "which gets no slack"),

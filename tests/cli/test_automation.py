@@ -357,7 +357,7 @@ def test_filter_test_is_refused_without_a_readable_trigger(automation: Any, log:
 # Run policies and run options
 
 
-WORKSPACE = {"repository": "app", "ref": None, "ref_pointer": None, "base": None, "base_pointer": None, "depth": 1}
+WORKSPACE = {"repository": "app", "ref": None, "base": None, "depth": 1}
 
 
 @pytest.fixture
@@ -439,7 +439,7 @@ def repositories_and_destinations(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (
             "--workspace app --workspace-ref-from /sha --workspace-depth full --workspace-base-from /base",
-            {"workspace": WORKSPACE | {"ref_pointer": "/sha", "base_pointer": "/base", "depth": 0}},
+            {"workspace": WORKSPACE | {"ref": {"pointer": "/sha"}, "base": {"pointer": "/base"}, "depth": 0}},
             "the ref at /sha in the payload, compared with the ref at /base in the payload, with the whole history",
             "--workspace app --workspace-ref main --workspace-depth 5 --workspace-base v1",
             {"workspace": WORKSPACE | {"ref": "main", "base": "v1", "depth": 5}},
@@ -487,7 +487,7 @@ def test_option_is_created_shown_changed_kept_and_removed(
         ("--no-concurrency --concurrency 2", 2, "one of --concurrency, --no-concurrency"),
         ("--field pr", 2, "Write NAME=POINTER"),
         ("--field pr=/a --field pr=/b", 2, "its name is a duplicate"),
-        ("--field PR=/a", 1, "'PR' can't name a field"),
+        ("--field PR=/a", 1, "The name 'PR' in fields must be the name of a field"),
         ("--field-max pr=5", 2, "is not NAME=N"),
         ("--field pr=/a --field-max pr=many", 2, "is not NAME=N"),
         ("--field pr=/a --no-fields", 2, "one of --field, --no-fields"),

@@ -40,7 +40,7 @@ OPTIONS: dict[str, tuple[Fields, Any, str]] = {
     ),
     "fields": (
         {"field_name": ["pr", "title"], "field_pointer": ["/n", "/t"], "field_max_characters": ["200", "500"]},
-        {"fields": {"pr": "/n", "title": {"pointer": "/t", "max_characters": 500}}},
+        {"fields": {"pr": {"pointer": "/n", "max_characters": 200}, "title": {"pointer": "/t", "max_characters": 500}}},
         "title",
     ),
     "workspace": (
@@ -50,7 +50,7 @@ OPTIONS: dict[str, tuple[Fields, Any, str]] = {
             "workspace_base_pointer": "/base/ref",
             "workspace_depth": "full",
         },
-        {"workspace": {"repository": "app", **REFS, "depth": "full"}},
+        {"workspace": {"repository": "app", **REFS, "depth": 0}},
         "with the whole history",
     ),
 }
@@ -111,8 +111,8 @@ def test_option_is_stored_shown_kept_and_removed(dashboard: Dashboard, filled: F
     ("filled", "problem"),
     [
         ({"limit": "0"}, "limit must be a whole number from 1 to 1,000"),
-        ({"attempts": "3", "exit_codes": "75, x"}, "exit_codes must be a list of up to 32 whole numbers"),
-        ({"field_name": "PR", "field_pointer": "/t"}, "'PR' can't name a field"),
+        ({"attempts": "3", "exit_codes": "75, x"}, "exit_codes must be a whole number from 1 to 255"),
+        ({"field_name": "PR", "field_pointer": "/t"}, "The name 'PR' in fields must be the name of a field"),
         ({"workspace_repository": "app", "workspace_ref": "-x"}, "The ref of the workspace has a part between slashes"),
         (
             {"workspace_repository": "app", "workspace_base": "main", "workspace_base_pointer": "/b"},

@@ -70,7 +70,7 @@ def test_results_are_set_kept_with_their_pointers_and_removed(dashboard: Dashboa
         ('{"kind":' * 10_000, "Line 1: Write KIND=DESTINATION"),
         ("slack=team\r\nslack=elsewhere", "Line 2: Factory 'default' may not use a destination 'elsewhere'"),
         ("slack=team\r\nslack=team", "Two of the results are equal."),
-        ("<b>=team", "Line 1: The kind of a result must be one of: github_check"),
+        ("<b>=team", "Line 1: kind must be github_check"),
     ],
     ids=range(7),
 )

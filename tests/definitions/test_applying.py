@@ -717,7 +717,7 @@ OPTIONS: dict[str, tuple[str, tuple[str, str], list[str], dict[str, Any]]] = {
         ["fields"],
         {
             "fields": {
-                "pr": "/pull_request/number",
+                "pr": {"pointer": "/pull_request/number", "max_characters": 200},
                 "title": {"pointer": "/pull_request/title", "max_characters": 500},
             }
         },
@@ -738,7 +738,7 @@ OPTIONS: dict[str, tuple[str, tuple[str, str], list[str], dict[str, Any]]] = {
                 "repository": "app",
                 "ref": {"pointer": "/pull_request/head/sha"},
                 "base": {"pointer": "/pull_request/base/ref"},
-                "depth": "full",
+                "depth": 0,
             }
         },
     ),

@@ -276,7 +276,6 @@ INVALID_FRONT_MATTER = [
             "[{kind: github_comment, destination: g, number: a}]",
             "[{kind: github_status, destination: g, context: ''}]",
             "[{kind: github_check, destination: g, number: /a}]",
-            "[{kind: github_status, destination: g, context: ~}]",
             f"[{', '.join(f'{{kind: slack, destination: t{number}}}' for number in range(11))}]",
         )
     ),

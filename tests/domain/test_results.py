@@ -13,8 +13,8 @@ from hookmill.domain.results import (
     PlannedResult,
     ResultDestinationKind,
     plan_results,
-    results_from_json,
 )
+from hookmill.domain.run_options import options_from_json
 
 COMMENT = {"kind": "github_comment", "destination": "github"}
 STATUS = {"kind": "github_status", "destination": "github"}
@@ -38,7 +38,7 @@ def rules(*patterns: str) -> dict[str, DestinationRules]:
 
 
 def plan(declared: dict[str, Any], payload: Any, *patterns: str) -> PlannedResult:
-    results = results_from_json([declared])
+    results = options_from_json({"results": [declared]}).results
     return plan_results(results, json.dumps(payload).encode(), "review", rules(*(patterns or ("acme/*",))))[0]
 
 
@@ -60,7 +60,7 @@ def pull_request(repository: Any = "acme/shop", number: Any = 7, sha: Any = SHA)
     ],
 )
 def test_declared_results_are_read_and_written(declared: dict[str, Any]):
-    (result,) = results_from_json([declared])
+    (result,) = options_from_json({"results": [declared]}).results
 
     assert result.as_json() == declared
 
@@ -69,7 +69,7 @@ def test_declared_results_are_read_and_written(declared: dict[str, Any]):
     ("source", "place"),
     [
         ({}, "/results"),
-        (["slack"], "/results"),
+        (["slack"], "/results/0"),
         ([COMMENT, COMMENT], "/results"),
         ([{**COMMENT, "context": f"{n}"} for n in range(RESULTS_MAX + 1)], "/results"),
         ([{"destination": "x"}], "/results/0/kind"),
@@ -77,21 +77,21 @@ def test_declared_results_are_read_and_written(declared: dict[str, Any]):
         ([{"kind": ["slack"], "destination": "x"}], "/results/0/kind"),
         ([{"kind": "slack"}], "/results/0/destination"),
         ([{"kind": "slack", "destination": "https://evil.example"}], "/results/0/destination"),
-        ([{"kind": "slack", "destination": "team", "url": "https://evil.example"}], "/results/0"),
-        ([{**COMMENT, "commit": "/sha"}], "/results/0"),
+        ([{"kind": "slack", "destination": "team", "url": "https://evil.example"}], "/results/0/url"),
+        ([{**COMMENT, "commit": "/sha"}], "/results/0/commit"),
         ([{**COMMENT, "update": "no"}], "/results/0/update"),
-        ([{**STATUS, "update": False}], "/results/0"),
+        ([{**STATUS, "update": False}], "/results/0/update"),
         ([COMMENT, {**COMMENT, "update": True}], "/results"),
         ([{**COMMENT, "number": "pr"}], "/results/0/number"),
         ([{**STATUS, "context": "a\nb"}], "/results/0/context"),
         ([{**CHECK, "context": ""}], "/results/0/context"),
-        ([{**CHECK, "number": "/n"}], "/results/0"),
+        ([{**CHECK, "number": "/n"}], "/results/0/number"),
         ([{**STATUS, "context": "x" * 101}], "/results/0/context"),
     ],
 )
 def test_unusable_results_are_refused(source: Any, place: str):
     with pytest.raises(Invalid) as caught:
-        results_from_json(source)
+        options_from_json({"results": source})
 
     assert [fault.pointer for fault in caught.value.faults] == [place]
 
@@ -188,7 +188,7 @@ def test_payload_cannot_choose_another_path_by_the_commit(sha: Any):
 
 
 def test_run_without_a_payload_has_no_target():
-    (planned,) = plan_results(results_from_json([COMMENT]), None, "review", rules("acme/*"))
+    (planned,) = plan_results(options_from_json({"results": [COMMENT]}).results, None, "review", rules("acme/*"))
 
     assert planned.refusal == (
         "The payload has no value at /repository/full_name, where it must have a repository such as owner/name."

@@ -25,12 +25,12 @@ from hookmill.domain.run_options import (
 def value_at(pointer: str, payload: str, **settings: int) -> FieldValue:
     parsed = parse(payload.encode("utf-8", "surrogatepass"))
     assert isinstance(parsed, Parsed)
-    return RunField(name="field", pointer=pointer, **settings).value_in(parsed)
+    return RunField(pointer=pointer, **settings).value_in(parsed)
 
 
 def test_options_convert_to_json_and_back_without_change():
     options = RunOptions(
-        fields=(RunField(name="pr", pointer="/a~1b/0"), RunField(name="title", pointer="/title", max_characters=5))
+        fields={"pr": RunField(pointer="/a~1b/0"), "title": RunField(pointer="/title", max_characters=5)}
     )
 
     assert options_from_json(options.as_json()) == options
@@ -106,7 +106,7 @@ def test_every_field_is_missing_without_a_payload():
         ({"pr": 1}, "/fields/pr"),
         ({"pr": None}, "/fields/pr"),
         ({"pr": "/" + "a" * 200}, "/fields/pr"),
-        ({"pr": {"pointer": "/a", "maximum": 1}}, "/fields/pr"),
+        ({"pr": {"pointer": "/a", "maximum": 1}}, "/fields/pr/maximum"),
         ({"pr": {}}, "/fields/pr/pointer"),
         ({"pr": {"pointer": "a"}}, "/fields/pr/pointer"),
         ({"pr": {"pointer": "/a", "max_characters": 0}}, "/fields/pr/max_characters"),
@@ -142,7 +142,7 @@ def test_stored_options_that_cannot_be_read_start_no_runs(stored: str):
     options = options_from_stored(stored)
 
     assert "can't be read: " in (options.reason_against_runs or "")
-    assert options.fields == ()
+    assert options.fields == {}
 
 
 def test_change_of_options_that_cannot_be_read_is_refused_unless_all_are_replaced():
@@ -160,4 +160,6 @@ def test_change_of_the_fields_keeps_the_results():
     options = options_from_json({"fields": {"pr": "/n"}, "results": results})
 
     assert changed_options(options, {"fields": None}).as_json() == {"results": results}
-    assert changed_options(options, {"results": None}).as_json() == {"fields": {"pr": "/n"}}
+    assert changed_options(options, {"results": None}).as_json() == {
+        "fields": {"pr": {"pointer": "/n", "max_characters": 200}}
+    }

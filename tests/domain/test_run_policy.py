@@ -29,12 +29,12 @@ from tests.inputs.extreme_payloads import EXTREME_VALUES, payload_with
 def key(payload: str, *pointers: str, automation: str = "aut_a") -> bytes | None:
     parsed = parse(payload.encode("utf-8", "surrogatepass"))
     assert isinstance(parsed, Parsed)
-    return RunPolicy(concurrency=Concurrency(key_pointers=pointers)).policy_key(AutomationId(automation), parsed)
+    return RunPolicy(concurrency=Concurrency(key=pointers)).policy_key(AutomationId(automation), parsed)
 
 
 def test_policy_converts_to_json_and_back_without_change():
     policy = RunPolicy(
-        concurrency=Concurrency(key_pointers=("/pull_request/number", "/a~1b"), limit=3, when_busy=WhenBusy.REPLACE),
+        concurrency=Concurrency(key=("/pull_request/number", "/a~1b"), limit=3, when_busy=WhenBusy.REPLACE),
         debounce=Debounce(seconds=30, max_seconds=90),
         retry=Retry(attempts=5, backoff_seconds=2, max_backoff_seconds=60, exit_codes=(3, 75)),
         priority=Priority.HIGH,
@@ -50,9 +50,9 @@ def test_policy_converts_to_json_and_back_without_change():
 def test_omitted_fields_have_defaults():
     policy = policy_from_json({"concurrency": {}, "debounce": {"seconds": 5}})
 
-    assert policy.concurrency == Concurrency(key_pointers=(), limit=1, when_busy=WhenBusy.QUEUE)
+    assert policy.concurrency == Concurrency(key=(), limit=1, when_busy=WhenBusy.QUEUE)
     assert policy.debounce == Debounce(seconds=5, max_seconds=50)
-    assert policy_from_json({"concurrency": {"key": "/a"}}).concurrency == Concurrency(key_pointers=("/a",))
+    assert policy_from_json({"concurrency": {"key": "/a"}}).concurrency == Concurrency(key=("/a",))
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_omitted_fields_have_defaults():
         ({"concurrency": {"keys": "/a"}}, "/concurrency/keys"),
         ({"concurrency": {"key": "a"}}, "/concurrency/key"),
         ({"concurrency": {"key": ["/a"] * 5}}, "/concurrency/key"),
-        ({"concurrency": {"key": ["/a", 1]}}, "/concurrency/key"),
+        ({"concurrency": {"key": ["/a", 1]}}, "/concurrency/key/1"),
         ({"concurrency": {"key": "/" + "a" * 200}}, "/concurrency/key"),
         ({"concurrency": {"limit": 0}}, "/concurrency/limit"),
         ({"concurrency": {"limit": True}}, "/concurrency/limit"),
@@ -76,7 +76,7 @@ def test_omitted_fields_have_defaults():
         ({"retry": {}}, "/retry/attempts"),
         ({"retry": {"attempts": 21}}, "/retry/attempts"),
         ({"retry": {"attempts": 2, "backoff_seconds": 0}}, "/retry/backoff_seconds"),
-        ({"retry": {"attempts": 2, "exit_codes": [0]}}, "/retry/exit_codes"),
+        ({"retry": {"attempts": 2, "exit_codes": [0]}}, "/retry/exit_codes/0"),
         ({"retry": {"attempts": 2, "exit_codes": 3}}, "/retry/exit_codes"),
         ({"retry": {"attempts": 2, "codes": []}}, "/retry/codes"),
         ({"priority": "urgent"}, "/priority"),
@@ -245,3 +245,18 @@ def test_keys_are_the_same_in_every_version():
     value = '{"b": [1.50, -100, 0, 1e30, true, null, "é"], "a": {}}'
 
     assert (key(f'{{"a": {value}}}', "/a") or b"").hex() == "334e543c6e26c2442a6ad027ac9159e5"
+
+
+def test_every_problem_of_a_policy_is_reported_with_its_pointer():
+    source = {"concurrency": {"limit": 0, "per": "hour"}, "retry": {"exit_codes": [1, 256]}, "priority": "urgent"}
+
+    with pytest.raises(Invalid) as refused:
+        policy_from_json(source)
+
+    assert [(fault.pointer, fault.message) for fault in refused.value.faults] == [
+        ("/concurrency/per", "Unknown field 'per'. Known fields: key, limit, when_busy."),
+        ("/concurrency/limit", "limit must be a whole number from 1 to 1,000."),
+        ("/retry/attempts", "attempts must be a whole number from 1 to 20."),
+        ("/retry/exit_codes/1", "Each item of exit_codes must be a whole number from 1 to 255."),
+        ("/priority", "priority must be high, normal or low."),
+    ]

@@ -12,7 +12,6 @@ from hookmill.domain.run_secrets import (
     RunSecret,
     RunSecretRule,
     allowed_pattern,
-    run_secrets_from_json,
 )
 from hookmill.domain.secret import RUN_SECRET_CHARACTERS_MIN, usable_secret_for_runs
 
@@ -21,7 +20,7 @@ def test_secret_has_the_variable_of_its_name_or_another_one():
     source = ["NPM_TOKEN", "GH_TOKEN=BILLING_GH_TOKEN", "A=A"]
     options = options_from_json({"secrets": source})
 
-    assert options.secrets == (
+    assert options.run_secrets == (
         RunSecret(variable="NPM_TOKEN", name="NPM_TOKEN"),
         RunSecret(variable="GH_TOKEN", name="BILLING_GH_TOKEN"),
         RunSecret(variable="A", name="A"),
@@ -57,7 +56,7 @@ def test_secret_has_the_variable_of_its_name_or_another_one():
 )
 def test_unusable_secret_is_refused_with_its_pointer(source: Any, pointer: str):
     with pytest.raises(Invalid) as refused:
-        run_secrets_from_json(source)
+        options_from_json({"secrets": source})
 
     assert refused.value.faults[0].pointer == pointer
 

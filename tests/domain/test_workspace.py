@@ -2,13 +2,14 @@
 
 import json
 import subprocess
-from dataclasses import asdict
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 
 from hookmill.domain.errors import Invalid
 from hookmill.domain.payload import Parsed, parse
+from hookmill.domain.spec import read
 from hookmill.domain.workspace import (
     DEFAULT_REF,
     FULL_DEPTH,
@@ -16,11 +17,11 @@ from hookmill.domain.workspace import (
     CheckedOut,
     CheckoutCommits,
     GitRef,
+    RefFromPayload,
     RefKind,
     Workspace,
     depths_to_fetch,
     git_ref,
-    workspace_from_json,
 )
 
 SHA1 = "0123456789abcdef0123456789abcdef01234567"
@@ -129,12 +130,12 @@ HOSTILE_REFS = [
 
 @pytest.mark.parametrize("text", HOSTILE_REFS, ids=ascii)
 def test_text_that_git_could_misread_is_no_ref(text: str):
-    workspace = Workspace(repository="app", ref_pointer="/text", base_pointer="/text")
+    workspace = Workspace(repository="app", ref=RefFromPayload(pointer="/text"), base=RefFromPayload(pointer="/text"))
     body = payload(json.dumps({"text": text}).encode())
 
     for name, text_in in (("ref", workspace.ref_in), ("base", workspace.base_in)):
         with pytest.raises(Invalid) as literal:
-            workspace_from_json({"repository": "app", name: text})
+            read(Workspace, {"repository": "app", name: text}, "/workspace")
         with pytest.raises(Invalid) as from_payload:
             text_in(body)
 
@@ -146,7 +147,7 @@ def test_text_that_git_could_misread_is_no_ref(text: str):
 
 @pytest.mark.parametrize("value", [b"7", b"null", b"true", b'["main"]', b'{"pointer": "/x"}'])
 def test_payload_value_that_is_no_string_is_no_ref(value: bytes):
-    workspace = Workspace(repository="app", ref_pointer="/ref", base_pointer="/ref")
+    workspace = Workspace(repository="app", ref=RefFromPayload(pointer="/ref"), base=RefFromPayload(pointer="/ref"))
 
     for ref_in in (workspace.ref_in, workspace.base_in):
         with pytest.raises(Invalid, match="is not a string"):
@@ -154,7 +155,7 @@ def test_payload_value_that_is_no_string_is_no_ref(value: bytes):
 
 
 def test_missing_ref_never_becomes_the_default_branch():
-    workspace = Workspace(repository="app", ref_pointer="/pull_request/head/sha")
+    workspace = Workspace(repository="app", ref=RefFromPayload(pointer="/pull_request/head/sha"))
 
     with pytest.raises(Invalid, match="at /pull_request/head/sha in the payload, is missing"):
         workspace.ref_in(payload(b"{}"))
@@ -163,7 +164,7 @@ def test_missing_ref_never_becomes_the_default_branch():
 
 
 def test_missing_base_is_not_the_same_as_no_base():
-    workspace = Workspace(repository="app", base_pointer="/pull_request/base/ref")
+    workspace = Workspace(repository="app", base=RefFromPayload(pointer="/pull_request/base/ref"))
 
     with pytest.raises(Invalid, match="The base of the workspace, at /pull_request/base/ref in the payload, is"):
         workspace.base_in(payload(b"{}"))
@@ -175,10 +176,10 @@ def test_missing_base_is_not_the_same_as_no_base():
 def test_ref_of_the_payload_is_marked():
     body = payload(b'{"pull_request": {"head": {"sha": "%s"}}, "ref": "refs/heads/main"}' % SHA1.encode())
 
-    by_pointer = Workspace(repository="app", ref_pointer="/pull_request/head/sha").ref_in(body)
+    by_pointer = Workspace(repository="app", ref=RefFromPayload(pointer="/pull_request/head/sha")).ref_in(body)
     literal = Workspace(repository="app", ref="main").ref_in(body)
     default = Workspace(repository="app").ref_in(None)
-    base_by_pointer = Workspace(repository="app", base_pointer="/ref").base_in(body)
+    base_by_pointer = Workspace(repository="app", base=RefFromPayload(pointer="/ref")).base_in(body)
     literal_base = Workspace(repository="app", base="main").base_in(body)
 
     assert by_pointer == GitRef(kind=RefKind.COMMIT, text=SHA1, is_from_payload=True)
@@ -193,22 +194,24 @@ def test_ref_of_the_payload_is_marked():
     [
         ({"repository": "app"}, Workspace(repository="app")),
         ({"repository": "app", "ref": "main"}, Workspace(repository="app", ref="main")),
-        ({"repository": "app", "ref": {"pointer": "/a~1b"}}, Workspace(repository="app", ref_pointer="/a~1b")),
+        (
+            {"repository": "app", "ref": {"pointer": "/a~1b"}},
+            Workspace(repository="app", ref=RefFromPayload(pointer="/a~1b")),
+        ),
         ({"repository": "app", "base": "main"}, Workspace(repository="app", base="main")),
-        ({"repository": "app", "base": {"pointer": "/a"}}, Workspace(repository="app", base_pointer="/a")),
+        (
+            {"repository": "app", "base": {"pointer": "/a"}},
+            Workspace(repository="app", base=RefFromPayload(pointer="/a")),
+        ),
         ({"repository": "app", "depth": 50}, Workspace(repository="app", depth=50)),
         ({"repository": "app", "depth": "full"}, Workspace(repository="app", depth=0)),
     ],
 )
 def test_workspace_is_the_same_after_a_round_trip(source: dict[str, Any], workspace: Workspace):
-    assert workspace_from_json(source) == workspace
-    assert workspace.as_json() == source
+    assert read(Workspace, source) == workspace
+    assert read(Workspace, workspace.as_json()) == workspace
     # The form in which the API shows it.
-    assert workspace_from_json(asdict(workspace)) == workspace
-
-
-def test_depth_of_zero_is_the_full_history():
-    assert workspace_from_json({"repository": "app", "depth": 0}).as_json()["depth"] == "full"
+    assert read(Workspace, to_builtins(workspace)) == workspace
 
 
 @pytest.mark.parametrize(
@@ -226,14 +229,14 @@ def test_depth_of_zero_is_the_full_history():
         ({"repository": "App"}, "/workspace/repository"),
         ({"repository": "a" * 65}, "/workspace/repository"),
         ({"repository": 7}, "/workspace/repository"),
-        ({"repository": "app", "url": "https://evil.example/x.git"}, "/workspace"),
+        ({"repository": "app", "url": "https://evil.example/x.git"}, "/workspace/url"),
         ({"repository": "app", "ref": 7}, "/workspace/ref"),
-        ({"repository": "app", "ref": {}}, "/workspace/ref"),
-        ({"repository": "app", "ref": {"pointer": "/a", "default": "main"}}, "/workspace/ref"),
+        ({"repository": "app", "ref": {}}, "/workspace/ref/pointer"),
+        ({"repository": "app", "ref": {"pointer": "/a", "default": "main"}}, "/workspace/ref/default"),
         ({"repository": "app", "ref": {"pointer": "a"}}, "/workspace/ref/pointer"),
         ({"repository": "app", "base": {"pointer": "a"}}, "/workspace/base/pointer"),
         ({"repository": "app", "base": 7}, "/workspace/base"),
-        ({"repository": "app", "base": {"url": "https://evil.example/x.git"}}, "/workspace/base"),
+        ({"repository": "app", "base": {"url": "https://evil.example/x.git"}}, "/workspace/base/url"),
         ({"repository": "app", "depth": -1}, "/workspace/depth"),
         ({"repository": "app", "depth": 1_000_001}, "/workspace/depth"),
         ({"repository": "app", "depth": True}, "/workspace/depth"),
@@ -243,7 +246,7 @@ def test_depth_of_zero_is_the_full_history():
 )
 def test_invalid_workspace_is_refused_with_its_place(source: Any, pointer: str):
     with pytest.raises(Invalid) as refused:
-        workspace_from_json(source)
+        read(Workspace, source, "/workspace")
 
     assert refused.value.faults[0].pointer == pointer
 

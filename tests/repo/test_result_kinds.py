@@ -20,8 +20,8 @@ from hookmill.domain.results import (
     ResultDestinationKind,
     ResultKind,
     plan_results,
-    results_from_json,
 )
+from hookmill.domain.run_options import options_from_json
 from hookmill.results.destinations import AnyDestination
 from tests.results import scene
 
@@ -88,13 +88,13 @@ def planned(kind: ResultKind, destination: ResultDestinationKind) -> PlannedResu
     every = read_glob("*")
     assert every is not None
     rules = DestinationRules(kind=destination, repositories=(every,), has_app=True)
-    declared = results_from_json([{"kind": kind.value, "destination": "x"}])
+    declared = options_from_json({"results": [{"kind": kind.value, "destination": "x"}]}).results
     [result] = plan_results(declared, json.dumps(scene.PULL_REQUEST).encode(), "a", {"x": rules})
     return result
 
 
 def is_read(source: dict[str, Any]) -> bool:
     try:
-        return len(results_from_json([source])) == 1
+        return len(options_from_json({"results": [source]}).results) == 1
     except Invalid:
         return False

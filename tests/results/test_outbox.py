@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from hookmill.domain.ids import AutomationId, RunKey
-from hookmill.domain.results import results_from_json
 from hookmill.domain.run import RunState
-from hookmill.domain.run_options import RunOptions
+from hookmill.domain.run_options import options_from_json
 from hookmill.domain.run_policy import policy_from_json
 from hookmill.store import automations, results
 from hookmill.store.backup.adopting import adopt
@@ -130,7 +129,7 @@ def decide(scene: Scene) -> None:
 
 def replaced(scene: Scene, *, while_queued: bool) -> tuple[RunKey, RunKey]:
     """A run whose start was reported, and the run for the same commit that has replaced it, which may start."""
-    options = RunOptions(results=results_from_json([STATUS]))
+    options = options_from_json({"results": [STATUS]})
     policy = policy_from_json({"concurrency": {"when_busy": "replace"}})
     automation = scene.backlog.automation(options=options, policy=policy)
     older = scene.backlog.queue(automation)

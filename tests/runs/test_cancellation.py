@@ -14,7 +14,7 @@ from tests.runs.worker import microseconds
 from tests.support.counts import ON_POSTGRES_IN_PROOF
 from tests.support.waiting import until
 
-ONE_RUN_PER_KEY = RunPolicy(concurrency=Concurrency(key_pointers=("/pr",)))
+ONE_RUN_PER_KEY = RunPolicy(concurrency=Concurrency(key=("/pr",)))
 
 
 def cancel_many(backlog: Backlog, **conditions: Any) -> CancelledRuns:

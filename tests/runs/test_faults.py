@@ -31,7 +31,7 @@ WORKERS: Final = 3
 DEAD_AFTER_SECONDS: Final = 1.5
 POLICIES: Final = (
     RunPolicy(),
-    RunPolicy(concurrency=Concurrency(key_pointers=("/key",))),
+    RunPolicy(concurrency=Concurrency(key=("/key",))),
     RunPolicy(retry=Retry(attempts=20, backoff_seconds=1, max_backoff_seconds=1)),
 )
 

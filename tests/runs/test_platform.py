@@ -107,8 +107,8 @@ def test_platform_gets_the_run_and_its_report_ends_it(backlog, platform):
 
 def test_platform_gets_numbers_of_the_payload_without_rounding(sqlite_backlog, platform):
     numbers = {"large": "1E+400", "exact": "0.12345678901234567890123", "whole": "1" + "0" * 30}
-    fields = {name: RunField(name=name, pointer=f"/{name}") for name in numbers}
-    automation = sqlite_backlog.automation(runner="http", options=RunOptions(fields=tuple(fields.values())))
+    fields: dict[str, RunField | str] = {name: RunField(pointer=f"/{name}") for name in numbers}
+    automation = sqlite_backlog.automation(runner="http", options=RunOptions(fields=fields))
     payload = "{" + ", ".join(f'"{name}": {number}' for name, number in numbers.items()) + "}"
     performance = Performance(sqlite_backlog, platform.url, sqlite_backlog.queue(automation, payload=payload.encode()))
 

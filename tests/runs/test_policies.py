@@ -73,7 +73,7 @@ def perform_while_a_worker_is_killed(
 )
 def test_at_most_one_run_of_a_key_is_active(sqlite_store, postgres_store, tmp_path, when_busy, workers):
     url = sqlite_store if workers == 1 else postgres_store
-    policy = RunPolicy(concurrency=Concurrency(key_pointers=("/pr",), when_busy=when_busy))
+    policy = RunPolicy(concurrency=Concurrency(key=("/pr",), when_busy=when_busy))
     with Backlog(url, tmp_path / "data") as backlog:
         groups = perform_while_a_worker_is_killed(backlog, policy, workers=workers, seconds=0.03, runs=RUNS)
 
@@ -96,7 +96,7 @@ def test_at_most_one_run_of_a_key_is_active(sqlite_store, postgres_store, tmp_pa
 
 @ON_POSTGRES_IN_PROOF
 def test_debounced_deliveries_of_a_key_start_one_run(backlog):
-    policy = RunPolicy(concurrency=Concurrency(key_pointers=("/pr",)), debounce=Debounce(seconds=2, max_seconds=60))
+    policy = RunPolicy(concurrency=Concurrency(key=("/pr",)), debounce=Debounce(seconds=2, max_seconds=60))
     groups = perform_while_a_worker_is_killed(backlog, policy, workers=1, seconds=0.01, runs=60)
 
     assert len(groups) == KEYS

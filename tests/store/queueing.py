@@ -12,7 +12,7 @@ from tests.store.query_plans import gather_statistics
 
 FACTORY = FactoryId("fac_one")
 WORKER = ExecutorId("host-1-with-dashes-4711-0a1b2c3d")
-SERIAL = RunPolicy(concurrency=Concurrency(key_pointers=("/pr",)))
+SERIAL = RunPolicy(concurrency=Concurrency(key=("/pr",)))
 FINISHED_RUNS = 4_000
 """With so many runs, PostgreSQL prefers an index to a scan of the table."""
 

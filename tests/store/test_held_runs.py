@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from hookmill.domain.ids import FactoryId, RunKey, run_id
 from hookmill.domain.run import Ended, Hold, RunState
@@ -28,7 +28,7 @@ def backlog(store_url: str, tmp_path: Path) -> Iterator[Backlog]:
 
 
 def concurrency_policy(when_busy: WhenBusy = WhenBusy.QUEUE, *, limit: int = 1) -> RunPolicy:
-    return RunPolicy(concurrency=Concurrency(key_pointers=("/pr",), limit=limit, when_busy=when_busy))
+    return RunPolicy(concurrency=Concurrency(key=("/pr",), limit=limit, when_busy=when_busy))
 
 
 def arrive(backlog: Backlog, automation: str, *prs: int) -> list[RunKey]:
@@ -438,9 +438,7 @@ def test_more_runs_may_wait_than_one_decision_considers(backlog, monkeypatch):
 
 
 def debounce_policy(seconds: int = 10, max_seconds: int = 25) -> RunPolicy:
-    return RunPolicy(
-        concurrency=Concurrency(key_pointers=("/pr",)), debounce=Debounce(seconds=seconds, max_seconds=max_seconds)
-    )
+    return RunPolicy(concurrency=Concurrency(key=("/pr",)), debounce=Debounce(seconds=seconds, max_seconds=max_seconds))
 
 
 def test_debounced_key_starts_only_the_newest_run_after_a_quiet_time(backlog):
@@ -638,7 +636,7 @@ def test_waiting_run_is_not_skipped_while_the_active_run_stays_active(backlog, i
     assert claim(backlog) == [active]
     skip = concurrency_policy(WhenBusy.SKIP)
     (debounced,) = arrive(backlog, automation, 1)
-    newer_policy = replace(skip, debounce=Debounce(seconds=10, max_seconds=25))
+    newer_policy = structs.replace(skip, debounce=Debounce(seconds=10, max_seconds=25))
     change_policy(backlog, automation, newer_policy, debounced)
     decide(backlog)
     assert states(backlog, waiting, other_waiting, debounced) == ["BUSY", "BUSY", "DEBOUNCE"]

@@ -32,7 +32,7 @@ DEBOUNCE: Final = Debounce(seconds=3, max_seconds=9)
 def policies_with_limit(limit: int) -> list[RunPolicy]:
     return [
         RunPolicy(
-            concurrency=Concurrency(key_pointers=("/key",), limit=limit, when_busy=when_busy),
+            concurrency=Concurrency(key=("/key",), limit=limit, when_busy=when_busy),
             debounce=debounce,
             retry=retry,
         )

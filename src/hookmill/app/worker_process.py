@@ -27,7 +27,6 @@ from hookmill.app.worker_supervisor import DRAIN_SECONDS, READY, STOP
 from hookmill.build import build_id
 from hookmill.domain.alarm import FreeSpace
 from hookmill.domain.errors import Invalid
-from hookmill.domain.run_policy import retry_from_json
 from hookmill.domain.trace import Tracing
 from hookmill.maintenance import Maintenance, PackageBound, disk_space
 from hookmill.metrics import RUN_SLOTS, RUNS_IN_FLIGHT, Metrics
@@ -318,11 +317,7 @@ def _build_dispatcher(
             reserve_watch=reserve_watch,
             slots=settings.runs_at_once,
             attempts_max=settings.run_attempts_max,
-            retry_rules={
-                name: retry_from_json(runner.retry.model_dump(exclude_unset=True))
-                for name, runner in runners.items()
-                if runner.retry is not None
-            },
+            retry_rules={name: runner.retry for name, runner in runners.items() if runner.retry is not None},
             secrets=RunSecretReader(master_keys=store.master_keys, rules=settings.secret_rules()),
             run_files=run_files,
             workspaces=_build_workspaces(settings, store),

@@ -9,9 +9,11 @@ column. Only the plan can check what depends on the factory: whether a secret, a
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Final, TypeVar
+
+from msgspec import structs
 
 from hookmill.definitions.folder import Files, stem_of
 from hookmill.definitions.keys import AUTOMATION_KEYS, OPTION_KEYS, POLICY_KEYS, WebhookKey
@@ -153,7 +155,7 @@ def problems_beyond_contract(definitions: Definitions) -> list[Problem]:
     problems: list[Problem] = []
     for automation in definitions.automations:
         problems += [automation.problem(f"/{key}", _NO_POLICIES) for key in automation.policy.as_json()]
-        options = replace(automation.options, secrets=()).as_json()
+        options = structs.replace(automation.options, secrets=()).as_json()
         problems += [automation.problem(f"/{key}", _NO_OPTIONS) for key in options]
         problems += [
             automation.problem(f"/triggers/{index}/schedule/{key}", _NO_SCHEDULE_OPTIONS)

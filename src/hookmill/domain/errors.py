@@ -74,6 +74,13 @@ class Invalid(HookmillError):
         super().__init__(message)
         self.faults: tuple[Fault, ...] = (Fault(pointer, message),) if pointer is not None else ()
 
+    @classmethod
+    def at(cls, faults: Sequence[Fault]) -> "Invalid":
+        """The error for one or more problems of a document."""
+        error = Invalid(" ".join(fault.message for fault in faults))
+        error.faults = tuple(faults)
+        return error
+
 
 class InvalidFilter(Invalid):
     """A trigger's event types or payload filter are invalid. `faults` has all problems of both."""

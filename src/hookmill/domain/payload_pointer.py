@@ -1,24 +1,25 @@
 """JSON pointers into payloads: which ones an automation may use, and the value that one selects."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Annotated, Final
 
-from hookmill.domain.errors import Invalid
+from msgspec import Meta
+
 from hookmill.domain.filters.values import MISSING
 from hookmill.domain.payload import Json
 
 POINTER_CHARACTERS_MAX: Final = 200
-
-
-def usable_pointer(source: Any, place: str, subject: str) -> str:
-    """The pointer. Raises `Invalid` at `place`, a JSON pointer into the definition; its text begins with `subject`."""
-    if isinstance(source, str) and source.startswith("/") and len(source) <= POINTER_CHARACTERS_MAX:
-        return source
-    raise Invalid(
-        f"{subject} must be a JSON pointer: a text of up to {POINTER_CHARACTERS_MAX} characters that begins with a "
-        "slash.",
-        pointer=place,
-    )
+Pointer = Annotated[
+    str,
+    Meta(
+        pattern="^/",
+        max_length=POINTER_CHARACTERS_MAX,
+        extra={
+            "phrase": f"a JSON pointer: a text of up to {POINTER_CHARACTERS_MAX} characters that begins with a slash"
+        },
+        examples=["/pull_request/number"],
+    ),
+]
 
 
 def value_at(value: Json, steps: Sequence[str]) -> Json:

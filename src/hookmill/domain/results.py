@@ -6,24 +6,27 @@ and a commit, at JSON pointers, and each value is verified.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from msgspec import Meta
+from msgspec.structs import force_setattr
 
 from hookmill.domain import json_pointer
-from hookmill.domain.errors import Invalid
+from hookmill.domain.errors import Fault, Invalid
 from hookmill.domain.filters.globs import Glob
 from hookmill.domain.filters.values import MISSING
 from hookmill.domain.payload import Json, parsed_payload
-from hookmill.domain.payload_pointer import usable_pointer, value_at
+from hookmill.domain.payload_pointer import Pointer, value_at
+from hookmill.domain.spec import Spec
 from hookmill.domain.text import printable
 
 RESULTS_MAX: Final = 10
 DESTINATION_PATTERN: Final = "[a-z][a-z0-9_-]{0,63}"
 CONTEXT_CHARACTERS_MAX: Final = 100
 NUMBER_MAX: Final = 2**53 - 1
-_DESTINATION: Final = re.compile(rf"{DESTINATION_PATTERN}\Z")
 _REPOSITORY: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}/(?!\.{1,2}\Z)[A-Za-z0-9_.-]{1,100}\Z")
 _COMMIT: Final = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})\Z")
 """The id of a commit in a repository with SHA-1 or with SHA-256."""
@@ -77,45 +80,7 @@ _COMMIT_POINTERS: Final = (
 """Where GitHub and Gitea put the values. The first pointer that selects a value counts."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeclaredResult:
-    """A result of one kind for each run. The pointers are None if the provider's usual ones apply."""
-
-    kind: ResultKind
-    destination: str
-    """The name of a destination in the settings."""
-    context: str | None = None
-    """Of a status or a check run: its name. None: the automation's name."""
-    update: bool | None = None
-    """Of a comment. False: each run creates one. None: one comment is updated."""
-    repository: str | None = None
-    number: str | None = None
-    commit: str | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        optional = {name: getattr(self, name) for name in _OPTIONAL_KEYS[self.kind]}
-        return {"kind": self.kind.value, "destination": self.destination} | {
-            name: value for name, value in optional.items() if value is not None
-        }
-
-    def as_text(self) -> str:
-        """The result as people write it in `json_of_text`. With other keys, it is the text of the JSON."""
-        has_more = any((self.repository, self.number, self.commit, self.update is not None))
-        if has_more or (self.context is not None and self.context != self.context.strip()):
-            return json.dumps(self.as_json(), ensure_ascii=False)
-        return "=".join((self.kind.value, self.destination, *([self.context] if self.context is not None else [])))
-
-
-def json_of_text(text: str) -> dict[str, Any] | None:
-    """The JSON of `KIND=DESTINATION` or `KIND=DESTINATION=CONTEXT`, which is not checked. None: it is neither."""
-    kind, separator, rest = text.partition("=")
-    destination, context_separator, context = rest.partition("=")
-    if not separator:
-        return None
-    return {"kind": kind, "destination": destination, **({"context": context} if context_separator else {})}
-
-
-_OPTIONAL_KEYS: Final[Mapping[ResultKind, tuple[str, ...]]] = {
+OPTIONAL_FIELDS: Final[Mapping[ResultKind, tuple[str, ...]]] = {
     ResultKind.GITHUB_CHECK: ("context", "repository", "commit"),
     ResultKind.GITHUB_COMMENT: ("update", "repository", "number"),
     ResultKind.GITHUB_REVIEW: ("repository", "number", "commit"),
@@ -125,68 +90,65 @@ _OPTIONAL_KEYS: Final[Mapping[ResultKind, tuple[str, ...]]] = {
 }
 
 
-def results_from_json(source: Any) -> tuple[DeclaredResult, ...]:
-    """The declared results. Raises `Invalid` with a JSON pointer."""
-    if not isinstance(source, list) or not all(isinstance(each, dict) for each in source):
-        raise Invalid(
-            "results must be a list of objects, such as [{kind: github_comment, destination: github}].",
-            pointer="/results",
-        )
-    if len(source) > RESULTS_MAX:
-        raise Invalid(f"An automation has at most {RESULTS_MAX} results; got {len(source)}.", pointer="/results")
-    results = tuple(_result_from_json(each, f"/results/{number}") for number, each in enumerate(source))
-    if len(set(results)) != len(results):
-        raise Invalid("Two of the results are equal. Remove one of them.", pointer="/results")
-    return results
+class DeclaredResult(Spec, frozen=True, kw_only=True, omit_defaults=True):
+    """A result of one kind that a worker delivers about each run. Without pointers, the provider's usual ones apply."""
+
+    kind: Annotated[ResultKind, Meta(description="What is delivered.")]
+    destination: Annotated[
+        str,
+        Meta(
+            pattern=f"^{DESTINATION_PATTERN}$",
+            description="The name of a destination in the operator's settings.",
+            extra={"phrase": "the name of a destination in the operator's settings"},
+        ),
+    ]
+    context: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=CONTEXT_CHARACTERS_MAX)] | None,
+        Meta(description="The name of a commit status or a check run. Null: the automation's name."),
+    ] = None
+    update: Annotated[bool | None, Meta(description="Whether the next run updates the comment. Null: it does.")] = None
+    repository: Annotated[Pointer | None, Meta(description="The JSON pointer of the repository's name.")] = None
+    number: Annotated[Pointer | None, Meta(description="The JSON pointer of the number of the issue.")] = None
+    commit: Annotated[Pointer | None, Meta(description="The JSON pointer of the commit's id.")] = None
+
+    def __post_init__(self) -> None:
+        if self.update:
+            # Equal results have equal values.
+            force_setattr(self, "update", None)
+
+    def problems(self) -> Iterator[Fault]:
+        allowed = ("kind", "destination", *OPTIONAL_FIELDS[self.kind])
+        for name in self.__struct_fields__:
+            if name not in allowed and getattr(self, name) is not None:
+                yield Fault(f"/{name}", f"A result of the kind {self.kind} has no {name}. It has {', '.join(allowed)}.")
+        if self.context is not None and not self.context.isprintable():
+            yield Fault("/context", "context must be a text of visible characters.")
+
+    def as_text(self) -> str:
+        """The result as people write it in `json_of_text`. With other keys, it is the text of the JSON."""
+        has_more = any((self.repository, self.number, self.commit, self.update is not None))
+        if has_more or (self.context is not None and self.context != self.context.strip()):
+            return json.dumps(self.as_json(), ensure_ascii=False)
+        return "=".join((self.kind.value, self.destination, *([self.context] if self.context is not None else [])))
 
 
-def _result_from_json(source: dict[str, Any], place: str) -> DeclaredResult:
-    try:
-        kind = ResultKind(str(source.get("kind")))
-    except ValueError:
-        kinds = ", ".join(kind.value for kind in ResultKind)
-        raise Invalid(f"The kind of a result must be one of: {kinds}.", pointer=f"{place}/kind") from None
-    for key in source:
-        if key not in ("kind", "destination", *_OPTIONAL_KEYS[kind]):
-            allowed = ", ".join(("kind", "destination", *_OPTIONAL_KEYS[kind]))
-            raise Invalid(
-                f"Unknown key {str(key)[:40]!r} of a result of the kind {kind.value}. Known keys: {allowed}.",
-                pointer=place,
-            )
-    destination = source.get("destination")
-    if not isinstance(destination, str) or not _DESTINATION.match(destination):
-        raise Invalid(
-            "The destination of a result must be the name of a destination in the operator's settings.",
-            pointer=f"{place}/destination",
-        )
-    return DeclaredResult(
-        kind=kind,
-        destination=destination,
-        context=_context(source["context"], f"{place}/context") if "context" in source else None,
-        update=_update(source.get("update", True), f"{place}/update"),
-        **{
-            name: usable_pointer(source[name], f"{place}/{name}", f"The pointer {name} of a result")
-            for name in ("repository", "number", "commit")
-            if name in source
-        },
-    )
+DeclaredResults = Annotated[
+    tuple[DeclaredResult, ...],
+    Meta(
+        max_length=RESULTS_MAX,
+        extra_json_schema={"uniqueItems": True},
+        description="What a worker delivers about each run, and to which destination of the settings. Null: nothing.",
+    ),
+]
 
 
-def _context(source: Any, place: str) -> str:
-    if not isinstance(source, str) or not 1 <= len(source) <= CONTEXT_CHARACTERS_MAX or not source.isprintable():
-        raise Invalid(
-            f"The context of a status or a check run must be a text of at most {CONTEXT_CHARACTERS_MAX} visible "
-            "characters.",
-            pointer=place,
-        )
-    return source
-
-
-def _update(source: Any, place: str) -> bool | None:
-    if not isinstance(source, bool):
-        raise Invalid("The value update of a comment must be true or false.", pointer=place)
-    # Equal results have equal values.
-    return None if source else False
+def json_of_text(text: str) -> dict[str, Any] | None:
+    """The JSON of `KIND=DESTINATION` or `KIND=DESTINATION=CONTEXT`, which is not checked. None: it is neither."""
+    kind, separator, rest = text.partition("=")
+    destination, context_separator, context = rest.partition("=")
+    if not separator:
+        return None
+    return {"kind": kind, "destination": destination, **({"context": context} if context_separator else {})}
 
 
 # What one run delivers

@@ -122,7 +122,7 @@ def workspace_of(run: Run, payload: bytes | None, commits: CheckoutCommits | Non
         repository=workspace.repository,
         ref=_usable_ref(workspace.ref_in, parsed),
         base=_usable_ref(workspace.base_in, parsed),
-        has_base=workspace.has_base,
+        has_base=workspace.base is not None,
         commits=commits,
     )
 

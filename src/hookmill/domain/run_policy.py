@@ -5,20 +5,23 @@ share a key. A run is *active* while it is ready to start, is performed, or wait
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from enum import StrEnum
 from hashlib import sha256
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
+
+from msgspec import Meta, field
+from msgspec.structs import force_setattr
 
 from hookmill.domain import json_pointer
-from hookmill.domain.errors import Invalid
+from hookmill.domain.errors import Fault, Invalid
 from hookmill.domain.filters.rendering import text_of
 from hookmill.domain.filters.values import MISSING
 from hookmill.domain.ids import AutomationId
 from hookmill.domain.payload import Json, Parsed, VastNumber
-from hookmill.domain.payload_pointer import usable_pointer, value_at
+from hookmill.domain.payload_pointer import Pointer, value_at
+from hookmill.domain.spec import Spec, read
 
 T = TypeVar("T")
 
@@ -27,12 +30,13 @@ LIMIT_MAX: Final = 1_000
 """The maximum of `limit` and of `max_running`."""
 FAILURES_MAX: Final = 1_000
 """The maximum of `pause_after_failures`."""
-DEBOUNCE_SECONDS_MAX: Final = 86_400
+SECONDS_MAX: Final = 86_400
+"""The maximum of all times in seconds."""
 DEFAULT_MAX_FACTOR: Final = 10
 """Without `max_seconds`, a debounce ends after this many times its `seconds`."""
 ATTEMPTS_MAX: Final = 20
-BACKOFF_SECONDS_MAX: Final = 86_400
 EXIT_CODES_MAX: Final = 32
+Seconds = Annotated[int, Meta(ge=1, le=SECONDS_MAX)]
 _KEY_BYTES: Final = 16
 _SHORT_INT: Final = 10**18
 """Numbers below it are converted to text without Decimal, which takes several times as long."""
@@ -62,40 +66,64 @@ class Priority(StrEnum):
         return list(Priority).index(self)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Concurrency:
-    """At most `limit` active runs with the same key. Without pointers, all runs of the automation have one key."""
+class Concurrency(Spec, frozen=True, kw_only=True):
+    """How many runs with the same key may be active. Without a key, all runs of the automation have the same one."""
 
-    key_pointers: tuple[str, ...] = ()
-    """JSON pointers into the payload. Their values determine the key."""
-    limit: int = 1
-    when_busy: WhenBusy = WhenBusy.QUEUE
+    key: Annotated[
+        Pointer | Annotated[tuple[Pointer, ...], Meta(max_length=KEY_POINTERS_MAX)],
+        Meta(
+            description="JSON pointers into the payload: runs with equal values have the same key.",
+            extra={"phrase": f"a JSON pointer such as /pull_request/number, or a list of up to {KEY_POINTERS_MAX}"},
+        ),
+    ] = field(default_factory=tuple)
+    limit: Annotated[int, Meta(ge=1, le=LIMIT_MAX, description="The number of active runs.")] = 1
+    when_busy: Annotated[WhenBusy, Meta(description="What happens to a new run while that many are active.")] = (
+        WhenBusy.QUEUE
+    )
+
+    def __post_init__(self) -> None:
+        if isinstance(self.key, str):
+            force_setattr(self, "key", (self.key,))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Debounce:
-    """A run starts when no delivery with its key arrived for `seconds`, or `max_seconds` after the first delivery.
+class Debounce(Spec, frozen=True, kw_only=True):
+    """How long an automation waits for newer deliveries with the same key before a run starts.
 
     Only the run of the newest delivery starts. The runs of the other deliveries end as superseded.
     """
 
-    seconds: int
-    max_seconds: int
+    seconds: Annotated[Seconds, Meta(description="The time without a newer delivery.")]
+    max_seconds: Annotated[
+        Seconds, Meta(description="The longest time since the first delivery. Default: ten times `seconds`.")
+    ] = field(default_factory=int)
+
+    def __post_init__(self) -> None:
+        if not self.max_seconds:
+            force_setattr(self, "max_seconds", min(DEFAULT_MAX_FACTOR * self.seconds, SECONDS_MAX))
+
+    def problems(self) -> Iterator[Fault]:
+        if self.max_seconds < self.seconds:
+            yield Fault("/max_seconds", "max_seconds must not be less than seconds.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retry:
-    """A failed attempt is followed by another one, until `attempts` attempts have failed.
+class Retry(Spec, frozen=True, kw_only=True):
+    """How failed attempts are retried. Attempts that a dead worker or a fault of the host cut short don't count."""
 
-    Attempts that a dead worker or a fault of the host cut short don't count.
-    """
+    attempts: Annotated[int, Meta(ge=1, le=ATTEMPTS_MAX, description="The number of attempts that may fail.")]
+    backoff_seconds: Annotated[
+        Seconds, Meta(description="The time before the second attempt. It doubles before each further attempt.")
+    ] = 30
+    max_backoff_seconds: Annotated[
+        Seconds, Meta(description="The longest time between two attempts. Default: 3600, or more if the first is.")
+    ] = field(default_factory=int)
+    exit_codes: Annotated[
+        tuple[Annotated[int, Meta(ge=1, le=255)], ...],
+        Meta(max_length=EXIT_CODES_MAX, description="The exit codes that are retried. Empty: every failure."),
+    ] = field(default_factory=tuple)
 
-    attempts: int
-    backoff_seconds: int = 30
-    """The time after the first failed attempt; doubled after each further one, up to `max_backoff_seconds`."""
-    max_backoff_seconds: int = 3_600
-    exit_codes: tuple[int, ...] = ()
-    """Only failures with these exit codes are retried. If empty, every failure is retried."""
+    def __post_init__(self) -> None:
+        if not self.max_backoff_seconds:
+            force_setattr(self, "max_backoff_seconds", max(self.backoff_seconds, 3_600))
 
     def delay_after(self, failures: int, exit_status: int | None) -> int | None:
         """Seconds until the next attempt, after `failures` failed attempts; None if there is no further attempt."""
@@ -105,30 +133,44 @@ class Retry:
         return int(min(self.backoff_seconds * 2 ** (failures - 1), self.max_backoff_seconds))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunPolicy:
-    concurrency: Concurrency | None = None
-    debounce: Debounce | None = None
-    retry: Retry | None = None
-    """None: the retry rule of the runner applies."""
-    priority: Priority = Priority.NORMAL
-    max_running: int | None = None
-    """The maximum number of runs, with any key, that workers perform at the same time. None: no limit."""
-    pause_after_failures: int | None = None
-    """The automation is disabled after this many runs in a row have failed or were interrupted. None: never."""
-    unreadable: str | None = None
-    """Why the stored policy can't be read. Then all other attributes have their defaults, and no run may start."""
-    _key_paths: tuple[tuple[str, ...], ...] = field(init=False, repr=False, compare=False)
-    """The steps of each key pointer, unescaped."""
+ConcurrencyRule = Annotated[
+    Concurrency | None, Meta(description="How many runs with the same key may be active. Null: no limit.")
+]
+DebounceRule = Annotated[
+    Debounce | None,
+    Meta(description="How long a run waits for newer deliveries with the same key. Null: it starts immediately."),
+]
+RetryRule = Annotated[
+    Retry | None, Meta(description="How failed attempts are retried. Null: the runner's rule applies.")
+]
+RunPriority = Annotated[Priority, Meta(description="The order in which the factory's runs start.")]
+MaxRunning = Annotated[
+    Annotated[int, Meta(ge=1, le=LIMIT_MAX)] | None,
+    Meta(description="The most of its runs that workers perform at the same time. Null: no limit."),
+]
+PauseAfterFailures = Annotated[
+    Annotated[int, Meta(ge=1, le=FAILURES_MAX)] | None,
+    Meta(description="It is disabled after this many failed or interrupted runs in a row. Null: never."),
+]
 
-    def __post_init__(self) -> None:
-        pointers = self.concurrency.key_pointers if self.concurrency is not None else ()
-        object.__setattr__(self, "_key_paths", tuple(tuple(json_pointer.steps_of(pointer)) for pointer in pointers))
+
+class RunPolicy(Spec, frozen=True, kw_only=True):
+    concurrency: ConcurrencyRule = None
+    debounce: DebounceRule = None
+    retry: RetryRule = None
+    priority: RunPriority = Priority.NORMAL
+    max_running: MaxRunning = None
+    pause_after_failures: PauseAfterFailures = None
+
+    @property
+    def unreadable(self) -> str | None:
+        """Why the stored policy can't be read. Then all other attributes have their defaults, and no run may start."""
+        return None
 
     @property
     def has_key(self) -> bool:
         """Whether a key distinguishes runs. Otherwise, the rules apply to all runs of the automation together."""
-        return bool(self._key_paths)
+        return self.concurrency is not None and bool(self.concurrency.key)
 
     @property
     def reason_against_runs(self) -> str | None:
@@ -150,44 +192,28 @@ class RunPolicy:
         """
         if not self.can_hold_runs:
             return None
-        values = [
-            _canonical(value_at(payload.value if payload is not None else MISSING, steps)) for steps in self._key_paths
-        ]
+        pointers = self.concurrency.key if self.concurrency is not None else ()
+        value = payload.value if payload is not None else MISSING
+        values = [_canonical(value_at(value, json_pointer.steps_of(pointer))) for pointer in pointers]
         return sha256("\0".join([automation_id, *values]).encode("utf-8", "surrogatepass")).digest()[:_KEY_BYTES]
 
-    def as_json(self) -> dict[str, Any]:
-        """The policy's fields of the automation, without those that have their default."""
-        fields: dict[str, Any] = {}
-        if (concurrency := self.concurrency) is not None:
-            key = {"key": list(concurrency.key_pointers)} if concurrency.key_pointers else {}
-            fields["concurrency"] = {**key, "limit": concurrency.limit, "when_busy": concurrency.when_busy.value}
-        if (debounce := self.debounce) is not None:
-            fields["debounce"] = {"seconds": debounce.seconds, "max_seconds": debounce.max_seconds}
-        if (retry := self.retry) is not None:
-            codes = {"exit_codes": list(retry.exit_codes)} if retry.exit_codes else {}
-            fields["retry"] = {
-                "attempts": retry.attempts,
-                "backoff_seconds": retry.backoff_seconds,
-                "max_backoff_seconds": retry.max_backoff_seconds,
-                **codes,
-            }
-        if self.priority is not Priority.NORMAL:
-            fields["priority"] = self.priority.value
-        if self.max_running is not None:
-            fields["max_running"] = self.max_running
-        if self.pause_after_failures is not None:
-            fields["pause_after_failures"] = self.pause_after_failures
-        return fields
+
+class UnreadablePolicy(RunPolicy, frozen=True, kw_only=True):
+    reason: str
+
+    @property
+    def unreadable(self) -> str | None:
+        return self.reason
 
 
 NO_POLICY: Final = RunPolicy()
-POLICY_FIELDS: Final = ("concurrency", "debounce", "retry", "priority", "max_running", "pause_after_failures")
+POLICY_FIELDS: Final = RunPolicy.__struct_fields__
 
 
 def changed_policy(policy: RunPolicy, changes: Mapping[str, Any]) -> RunPolicy:
     """The policy with some of its `POLICY_FIELDS` replaced. None resets a field to its default.
 
-    Raises `Invalid` with a JSON pointer, also if the policy can't be read and not all fields are replaced.
+    Raises `Invalid` with JSON pointers, also if the policy can't be read and not all fields are replaced.
     """
     refuse_unreadable("run policy", policy.unreadable, changes, POLICY_FIELDS)
     return policy_from_json({**policy.as_json(), **changes}) if changes else policy
@@ -205,26 +231,18 @@ def unreadable_text(part: str, reason: str) -> str:
 
 
 def policy_from_json(source: Mapping[str, Any]) -> RunPolicy:
-    """The policy with these `POLICY_FIELDS`; other keys are ignored. Raises `Invalid` with a JSON pointer."""
-    concurrency, debounce, retry, priority, max_running, failures = (source.get(name) for name in POLICY_FIELDS)
-    return RunPolicy(
-        concurrency=_concurrency(concurrency) if concurrency is not None else None,
-        debounce=_debounce(debounce) if debounce is not None else None,
-        retry=retry_from_json(retry) if retry is not None else None,
-        priority=_priority(priority) if priority is not None else Priority.NORMAL,
-        max_running=usable_max_running(max_running) if max_running is not None else None,
-        pause_after_failures=_number(failures, "/pause_after_failures", FAILURES_MAX) if failures is not None else None,
-    )
+    """The policy with these `POLICY_FIELDS`; other keys are ignored. Raises `Invalid` with JSON pointers."""
+    return read(RunPolicy, {name: source[name] for name in POLICY_FIELDS if source.get(name) is not None})
 
 
-def usable_max_running(source: Any) -> int:
-    """The limit of running runs, of an automation or a factory. Raises `Invalid` with a JSON pointer."""
-    return _number(source, "/max_running", LIMIT_MAX)
+def usable_max_running(source: Any) -> int | None:
+    """The limit of running runs of a factory. Raises `Invalid` with a JSON pointer."""
+    return policy_from_json({"max_running": source}).max_running
 
 
 def policy_from_stored(stored_json: str) -> RunPolicy:
     """The policy of a stored automation. Never raises."""
-    return read_stored(stored_json, POLICY_FIELDS, policy_from_json, lambda reason: RunPolicy(unreadable=reason))
+    return read_stored(stored_json, POLICY_FIELDS, policy_from_json, lambda reason: UnreadablePolicy(reason=reason))
 
 
 def read_stored(
@@ -272,85 +290,6 @@ def superseded_by_debounce(debounce: Debounce, arrivals: Iterable[tuple[bytes | 
         due_at = min(arrived_at + debounce.seconds * 1_000_000, first_at + debounce.max_seconds * 1_000_000)
         newest_by_key[key] = (position, first_at, due_at)
     return superseded
-
-
-def _concurrency(source: Any) -> Concurrency:
-    fields = _object(source, "/concurrency", ("key", "limit", "when_busy"))
-    key = fields.get("key", [])
-    pointers = [key] if isinstance(key, str) else key
-    if not isinstance(pointers, list) or len(pointers) > KEY_POINTERS_MAX:
-        raise Invalid(
-            f"key must be a JSON pointer such as /pull_request/number, or a list of up to {KEY_POINTERS_MAX}.",
-            pointer="/concurrency/key",
-        )
-    when_busy = fields.get("when_busy", WhenBusy.QUEUE)
-    if when_busy not in list(WhenBusy):
-        raise Invalid("when_busy must be queue, skip or replace.", pointer="/concurrency/when_busy")
-    return Concurrency(
-        key_pointers=tuple(usable_pointer(pointer, "/concurrency/key", "A key") for pointer in pointers),
-        limit=_number(fields.get("limit", 1), "/concurrency/limit", LIMIT_MAX),
-        when_busy=WhenBusy(when_busy),
-    )
-
-
-def _debounce(source: Any) -> Debounce:
-    fields = _object(source, "/debounce", ("seconds", "max_seconds"))
-    seconds = _number(fields.get("seconds"), "/debounce/seconds", DEBOUNCE_SECONDS_MAX)
-    default = min(DEFAULT_MAX_FACTOR * seconds, DEBOUNCE_SECONDS_MAX)
-    max_seconds = _number(fields.get("max_seconds", default), "/debounce/max_seconds", DEBOUNCE_SECONDS_MAX)
-    if max_seconds < seconds:
-        raise Invalid("max_seconds must not be less than seconds.", pointer="/debounce/max_seconds")
-    return Debounce(seconds=seconds, max_seconds=max_seconds)
-
-
-def retry_from_json(source: Any) -> Retry:
-    """The retry rule. Raises `Invalid` with a JSON pointer, which is `/retry` or below it."""
-    fields = _object(source, "/retry", ("attempts", "backoff_seconds", "max_backoff_seconds", "exit_codes"))
-    backoff = _number(fields.get("backoff_seconds", 30), "/retry/backoff_seconds", BACKOFF_SECONDS_MAX)
-    default = max(backoff, 3_600)
-    codes = fields.get("exit_codes", [])
-    if not isinstance(codes, list) or len(codes) > EXIT_CODES_MAX or not all(map(_is_exit_code, codes)):
-        raise Invalid(
-            f"exit_codes must be a list of up to {EXIT_CODES_MAX} whole numbers from 1 to 255.",
-            pointer="/retry/exit_codes",
-        )
-    return Retry(
-        attempts=_number(fields.get("attempts"), "/retry/attempts", ATTEMPTS_MAX),
-        backoff_seconds=backoff,
-        max_backoff_seconds=_number(
-            fields.get("max_backoff_seconds", default), "/retry/max_backoff_seconds", BACKOFF_SECONDS_MAX
-        ),
-        exit_codes=tuple(codes),
-    )
-
-
-def _is_exit_code(source: Any) -> bool:
-    return type(source) is int and 1 <= source <= 255
-
-
-def _priority(source: Any) -> Priority:
-    if source in list(Priority):
-        return Priority(source)
-    raise Invalid("priority must be high, normal or low.", pointer="/priority")
-
-
-def _object(source: Any, pointer: str, names: Sequence[str]) -> Mapping[str, Any]:
-    if not isinstance(source, dict):
-        raise Invalid(f"{pointer[1:]} must be an object with {', '.join(names)}.", pointer=pointer)
-    for name in source:
-        if name not in names:
-            shown = str(name)[:40]
-            raise Invalid(
-                f"Unknown field {shown!r}. Known fields: {', '.join(names)}.",
-                pointer=f"{pointer}/{json_pointer.escape(shown)}",
-            )
-    return source
-
-
-def _number(source: Any, pointer: str, maximum: int) -> int:
-    if type(source) is int and 1 <= source <= maximum:
-        return source
-    raise Invalid(f"{pointer.rpartition('/')[2]} must be a whole number from 1 to {maximum:,}.", pointer=pointer)
 
 
 def _canonical(value: Json) -> str:

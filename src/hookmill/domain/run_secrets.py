@@ -1,15 +1,37 @@
 """The secrets that the runs of an automation get as environment variables, and which of them a runner allows."""
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import Annotated, Final, Self
 
-from hookmill.domain.errors import Invalid
+from msgspec import Meta
+
+from hookmill.domain.errors import Fault
 
 RUN_SECRETS_MAX: Final = 16
-RUN_SECRET_PATTERN: Final = "([A-Za-z_][A-Za-z0-9_]{0,63}=)?[A-Za-z][A-Za-z0-9_]{0,63}"
-"""The pattern of a secret in the JSON list: its name, or the variable's name and the secret's name."""
+RunSecretTexts = Annotated[
+    tuple[
+        Annotated[
+            str,
+            Meta(
+                pattern="^([A-Za-z_][A-Za-z0-9_]{0,63}=)?[A-Za-z][A-Za-z0-9_]{0,63}$",
+                extra={
+                    "phrase": "the name of a team secret, such as GH_TOKEN, or VARIABLE=NAME if the variable has "
+                    "another name"
+                },
+            ),
+        ],
+        ...,
+    ],
+    Meta(
+        max_length=RUN_SECRETS_MAX,
+        extra_json_schema={"uniqueItems": True},
+        description="The secrets that its runs get as environment variables: `NAME`, or `VARIABLE=NAME` if the "
+        "variable has another name. Null: none.",
+    ),
+]
 DEFAULT_ALLOWED: Final = (
     "*_TOKEN",
     "*_KEY",
@@ -23,7 +45,6 @@ DEFAULT_ALLOWED: Final = (
 
 With other variables, such as NODE_OPTIONS or HTTPS_PROXY, a manager could change what the operator's command does.
 """
-_RUN_SECRET: Final = re.compile(rf"{RUN_SECRET_PATTERN}\Z")
 _RESERVED: Final = (
     "HOOKMILL_*",
     "LD_*",
@@ -53,7 +74,15 @@ class RunSecret:
     name: str
     """The name of the team secret."""
 
-    def as_json(self) -> str:
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """The secret that an automation names: `NAME`, or `VARIABLE=NAME`."""
+        variable, _, name = text.rpartition("=")
+        return cls(variable=variable or name, name=name)
+
+    @property
+    def text(self) -> str:
+        """The shortest text of `of`."""
         return self.name if self.variable == self.name else f"{self.variable}={self.name}"
 
 
@@ -92,19 +121,19 @@ NO_SECRETS: Final = RunSecretRule(refusal="this service has no settings of this 
 """The rule of a runner that the settings don't have."""
 
 
-def run_secrets_from_json(source: Any) -> tuple[RunSecret, ...]:
-    """The secrets of the JSON list. Raises `Invalid` with a JSON pointer."""
-    if not isinstance(source, list):
-        raise Invalid("secrets must be a list of names of team secrets, such as [GH_TOKEN].", pointer="/secrets")
-    if len(source) > RUN_SECRETS_MAX:
-        raise Invalid(f"An automation has at most {RUN_SECRETS_MAX} secrets; got {len(source)}.", pointer="/secrets")
-    by_variable: dict[str, RunSecret] = {}
-    for index, item in enumerate(source):
-        secret = _run_secret(item, f"/secrets/{index}")
-        if secret.variable in by_variable:
-            raise Invalid(f"Two secrets have the variable {secret.variable}. Remove one.", pointer=f"/secrets/{index}")
-        by_variable[secret.variable] = secret
-    return tuple(by_variable.values())
+def problems_of_secrets(secrets: Sequence[RunSecret]) -> Iterator[Fault]:
+    """What is wrong with the secrets of an automation, whatever its runner allows."""
+    variables: set[str] = set()
+    for index, secret in enumerate(secrets):
+        if secret.variable in variables:
+            yield Fault(f"/secrets/{index}", f"Two secrets have the variable {secret.variable}. Remove one.")
+        variables.add(secret.variable)
+        if _matches(secret.variable, _RESERVED):
+            yield Fault(
+                f"/secrets/{index}",
+                f"No secret can be in the variable {secret.variable}, because it changes how programs start. Write "
+                f"VARIABLE={secret.name} with another name.",
+            )
 
 
 def allowed_pattern(pattern: str) -> str:
@@ -112,24 +141,6 @@ def allowed_pattern(pattern: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_*]{1,64}", pattern):
         raise ValueError("must contain names of variables, in which * stands for any letters, digits and _")
     return pattern
-
-
-def _run_secret(item: Any, place: str) -> RunSecret:
-    if not isinstance(item, str) or not _RUN_SECRET.match(item):
-        raise Invalid(
-            f"{str(item)[:130]!r} is no secret for runs. Write the name of a team secret, such as GH_TOKEN, or "
-            "VARIABLE=NAME if the variable has another name.",
-            pointer=place,
-        )
-    variable, _, name = item.rpartition("=")
-    secret = RunSecret(variable=variable or name, name=name)
-    if _matches(secret.variable, _RESERVED):
-        raise Invalid(
-            f"No secret can be in the variable {secret.variable}, because it changes how programs start. Write "
-            f"VARIABLE={name} with another name.",
-            pointer=place,
-        )
-    return secret
 
 
 def _matches(variable: str, patterns: tuple[str, ...]) -> bool:

@@ -6,16 +6,20 @@ The same is true of the base, with which the checkout can be compared.
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, Final
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta
+from msgspec.structs import force_setattr
 
 from hookmill.domain import json_pointer
-from hookmill.domain.errors import Invalid
+from hookmill.domain.errors import Fault, Invalid
 from hookmill.domain.filters.values import MISSING
 from hookmill.domain.payload import Json, Parsed
-from hookmill.domain.payload_pointer import usable_pointer, value_at
+from hookmill.domain.payload_pointer import Pointer, value_at
+from hookmill.domain.spec import Spec
 
 REPOSITORY_PATTERN: Final = "[a-z][a-z0-9_-]{0,63}"
 DEPTH: Final = 1
@@ -70,50 +74,76 @@ class GitRef:
 DEFAULT_REF: Final = GitRef(kind=RefKind.DEFAULT)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workspace:
-    """The run option: which repository the runs of an automation get, which ref of it, and with which base."""
+class RefFromPayload(Spec, frozen=True, kw_only=True):
+    """A commit id, branch or tag that the payload has."""
 
-    repository: str
-    """The name of a repository in the operator's settings."""
-    ref: str | None = None
-    """A commit id, branch or tag. None: `ref_pointer` selects it, or else it is the default branch."""
-    ref_pointer: str | None = None
-    """The JSON pointer of the ref in the payload."""
-    base: str | None = None
-    """A commit id, branch or tag with which the checkout can be compared. None: `base_pointer` selects it, if set."""
-    base_pointer: str | None = None
-    """The JSON pointer of the base in the payload."""
-    depth: int = DEPTH
-    """How many commits of the history the checkout has, at least. `FULL_DEPTH`: all."""
+    pointer: Annotated[Pointer, Meta(description="Its JSON pointer in the payload.")]
+
+
+Ref = Annotated[str, Meta(min_length=1, max_length=REF_CHARACTERS_MAX)] | RefFromPayload
+
+
+class Workspace(Spec, frozen=True, kw_only=True):
+    """The checkout of a Git repository that each run gets."""
+
+    repository: Annotated[
+        str,
+        Meta(
+            pattern=f"^{REPOSITORY_PATTERN}$",
+            description="The name of a repository in the operator's settings. It never comes from the payload.",
+            extra={
+                "phrase": "the name of a repository that the operator allows: up to 64 lower-case letters, digits, - "
+                "and _, beginning with a letter"
+            },
+        ),
+    ]
+    ref: Annotated[
+        Ref | None,
+        Meta(description="A commit id, branch or tag, or where the payload has it. Null: the default branch."),
+    ] = None
+    base: Annotated[
+        Ref | None,
+        Meta(
+            description="A commit id, branch or tag, or where the payload has it, with which commands can compare the "
+            "checkout. Null: none."
+        ),
+    ] = None
+    depth: Annotated[
+        Annotated[int, Meta(ge=FULL_DEPTH, le=DEPTH_MAX)] | Literal["full"],
+        Meta(
+            description="How many commits of the history the checkout has, or more if there is a base. 0 and full: all."
+        ),
+    ] = DEPTH
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "depth", self.commits)
 
     @property
-    def has_base(self) -> bool:
-        return self.base is not None or self.base_pointer is not None
+    def commits(self) -> int:
+        """How many commits of the history it has, at least. `FULL_DEPTH`: all."""
+        return FULL_DEPTH if isinstance(self.depth, str) else self.depth
 
-    def as_json(self) -> dict[str, Any]:
-        """The workspace in definition files and in the store, without what has its default."""
-        source: dict[str, Any] = {"repository": self.repository}
-        for name, text, pointer in (("ref", self.ref, self.ref_pointer), ("base", self.base, self.base_pointer)):
-            if pointer is not None:
-                source[name] = {"pointer": pointer}
-            elif text is not None:
-                source[name] = text
-        if self.depth != DEPTH:
-            source["depth"] = self.depth if self.depth != FULL_DEPTH else "full"
-        return source
+    def problems(self) -> Iterator[Fault]:
+        for name, ref in (("ref", self.ref), ("base", self.base)):
+            if isinstance(ref, str):
+                try:
+                    git_ref(ref, subject=f"The {name} of the workspace")
+                except Invalid as error:
+                    yield Fault(f"/{name}", str(error))
 
     def ref_in(self, payload: Parsed | None) -> GitRef:
         """The commit to check out for a run with this payload. Raises `Invalid`, without values of the payload."""
-        if self.ref_pointer is not None:
-            return _ref_at(self.ref_pointer, payload, "ref")
-        return git_ref(self.ref) if self.ref is not None else DEFAULT_REF
+        return _ref_in(self.ref, payload, "ref") or DEFAULT_REF
 
     def base_in(self, payload: Parsed | None) -> GitRef | None:
         """The base of the checkout for a run with this payload; None without one. Raises `Invalid`, like `ref_in`."""
-        if self.base_pointer is not None:
-            return _ref_at(self.base_pointer, payload, "base")
-        return git_ref(self.base) if self.base is not None else None
+        return _ref_in(self.base, payload, "base")
+
+
+def _ref_in(ref: Ref | None, payload: Parsed | None, name: str) -> GitRef | None:
+    if isinstance(ref, RefFromPayload):
+        return _ref_at(ref.pointer, payload, name)
+    return git_ref(ref) if ref is not None else None
 
 
 def _ref_at(pointer: str, payload: Parsed | None, name: str) -> GitRef:
@@ -177,88 +207,8 @@ def depths_to_fetch(depth: int, *, has_base: bool) -> tuple[int, ...]:
     return (first, *(larger for larger in BASE_DEPTHS if larger > first), FULL_DEPTH)
 
 
-_KEYS: Final = ("repository", "ref", "ref_pointer", "base", "base_pointer", "depth")
-
-
-def workspace_from_json(source: Any) -> Workspace:
-    """The workspace that a definition describes. Raises `Invalid` with a JSON pointer into the automation.
-
-    A pointer may also be written as the API shows it: `ref_pointer` or `base_pointer` beside a `ref` or `base` of null.
-    """
-    if not isinstance(source, Mapping):
-        raise Invalid(
-            "workspace must be an object with a repository, such as {repository: app, ref: main}.", pointer="/workspace"
-        )
-    for key in source:
-        if key not in _KEYS:
-            raise Invalid(
-                f"Unknown key {str(key)[:40]!r} of workspace. Known keys: repository, ref, base, depth.",
-                pointer="/workspace",
-            )
-    ref, ref_pointer = _ref(source, "ref")
-    base, base_pointer = _ref(source, "base")
-    return Workspace(
-        repository=_repository(source.get("repository")),
-        ref=ref,
-        ref_pointer=ref_pointer,
-        base=base,
-        base_pointer=base_pointer,
-        depth=_depth(source.get("depth")),
-    )
-
-
 def is_repository_name(name: str) -> bool:
     return _REPOSITORY.match(name) is not None
-
-
-def _repository(name: Any) -> str:
-    if isinstance(name, str) and is_repository_name(name):
-        return name
-    if isinstance(name, Mapping):
-        raise Invalid(
-            "The repository of a workspace can't come from the payload. Write the name of a repository that the "
-            "operator allows.",
-            pointer="/workspace/repository",
-        )
-    raise Invalid(
-        "The repository of a workspace must be the name of one that the operator allows: up to 64 lower-case letters, "
-        "digits, - and _, beginning with a letter.",
-        pointer="/workspace/repository",
-    )
-
-
-def _ref(workspace: Mapping[str, Any], name: str) -> tuple[str | None, str | None]:
-    """The literal ref or base, or the pointer to it in the payload."""
-    place, pointer_key = f"/workspace/{name}", f"{name}_pointer"
-    source, pointer = workspace.get(name), workspace.get(pointer_key)
-    if pointer is not None:
-        if source is not None:
-            raise Invalid(f"A workspace has either {name} or {pointer_key}, and not both.", pointer=place)
-        return None, usable_pointer(pointer, f"/workspace/{pointer_key}", f"The {pointer_key} of the workspace")
-    if source is None:
-        return None, None
-    if isinstance(source, str):
-        try:
-            git_ref(source, subject=f"The {name} of the workspace")
-        except Invalid as error:
-            raise Invalid(str(error), pointer=place) from None
-        return source, None
-    if isinstance(source, Mapping) and set(source) == {"pointer"}:
-        return None, usable_pointer(source["pointer"], f"{place}/pointer", f"The pointer of the workspace's {name}")
-    raise Invalid(f"The {name} of a workspace must be a text, or {{pointer: /a/pointer}}.", pointer=place)
-
-
-def _depth(source: Json) -> int:
-    if source is None:
-        return DEPTH
-    if source == "full":
-        return FULL_DEPTH
-    if type(source) is int and FULL_DEPTH <= source <= DEPTH_MAX:
-        return source
-    raise Invalid(
-        f"The depth of a workspace must be full, or a whole number from 1 to {DEPTH_MAX:,}; 0 means full.",
-        pointer="/workspace/depth",
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -243,7 +243,7 @@ class Automations(Operations):
         if not automation.options.secrets:
             return
         rule = self._installation.config.secret_rules.get(automation.runner, NO_SECRETS)
-        for index, secret in enumerate(automation.options.secrets):
+        for index, secret in enumerate(automation.options.run_secrets):
             if (problem := rule.problem_of(automation.runner, secret.variable)) is not None:
                 raise Invalid(problem, pointer=f"/secrets/{index}")
         for index, name in _missing_secrets(tx, may, automation).items():
@@ -343,9 +343,9 @@ def _missing_secrets(tx: Transaction, may: MayView, automation: Automation) -> d
     """The names of the automation's secrets that its runs can't get, by their position in the list."""
     if not automation.options.secrets:
         return {}
-    existing = secrets.for_runs(tx, may.factory.id, (secret.name for secret in automation.options.secrets))
+    existing = secrets.for_runs(tx, may.factory.id, (secret.name for secret in automation.options.run_secrets))
     return {
-        index: secret.name for index, secret in enumerate(automation.options.secrets) if secret.name not in existing
+        index: secret.name for index, secret in enumerate(automation.options.run_secrets) if secret.name not in existing
     }
 
 

@@ -5,6 +5,7 @@ from typing import Annotated, Self
 from msgspec import Meta
 
 from hookmill.domain.factory import Factory
+from hookmill.domain.run_policy import MaxRunning
 from hookmill.presentation.view import View
 
 
@@ -17,9 +18,7 @@ class FactoryView(View, frozen=True):
             "Other channels can then only enable, disable, rotate and sync."
         ),
     ]
-    max_running: Annotated[
-        int | None, Meta(description="The most of its runs that workers perform at the same time. Null: no limit.")
-    ]
+    max_running: MaxRunning
 
     @classmethod
     def of(cls, factory: Factory) -> Self:

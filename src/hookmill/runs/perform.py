@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, TypeVar, assert_never
 
+from msgspec import structs
+
 from hookmill.domain.errors import ReportFailure, StoreUnavailable
 from hookmill.domain.ids import RunKey
 from hookmill.domain.masking import Masker
@@ -400,7 +402,7 @@ class Performer:
         """
         rule = run.policy.retry or self.settings.retry_rules.get(run.runner)
         if default is not None:
-            rule = replace(rule or default, exit_codes=default.exit_codes)
+            rule = structs.replace(rule or default, exit_codes=default.exit_codes)
         delay_seconds = rule.delay_after(run.failures + 1, result.exit_status) if rule is not None else None
         if rule is None or delay_seconds is None:
             return False

@@ -28,13 +28,13 @@ class RunSecretReader:
     def values_for(self, tx: Transaction, run: Run) -> Mapping[str, SecretValue]:
         """The present values of the run's secrets, by variable. Raises `UnusableSecret`."""
         rule = self.rules.get(run.runner, NO_SECRETS)
-        for secret in run.options.secrets:
+        for secret in run.options.run_secrets:
             # The settings may have changed since the automation was saved.
             if (problem := rule.problem_of(run.runner, secret.variable)) is not None:
                 raise UnusableSecret(problem)
-        ids = secrets.for_runs(tx, run.factory_id, (secret.name for secret in run.options.secrets))
+        ids = secrets.for_runs(tx, run.factory_id, (secret.name for secret in run.options.run_secrets))
         values = {}
-        for secret in run.options.secrets:
+        for secret in run.options.run_secrets:
             version = secrets.newest_version_id(tx, ids[secret.name]) if secret.name in ids else None
             if version is None:
                 raise UnusableSecret(

@@ -3,11 +3,13 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, StringConstraints
 
-from hookmill.domain.run_policy import ATTEMPTS_MAX, BACKOFF_SECONDS_MAX, EXIT_CODES_MAX
+from hookmill.domain import spec
+from hookmill.domain.errors import Invalid
+from hookmill.domain.run_policy import Retry
 from hookmill.domain.run_secrets import RunSecretRule
 from hookmill.runs.reserve import ReserveWatch
 from hookmill.runs.runner import Runner
@@ -72,24 +74,14 @@ class RunnerContext:
     """The base of the service's URLs for others."""
 
 
-class RetrySettings(BaseModel):
-    """How failed attempts are retried."""
+def _read_retry(source: Any) -> Retry:
+    try:
+        return spec.read(Retry, source, "/retry")
+    except Invalid as error:
+        raise ValueError(str(error)) from None
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
-    attempts: int = Field(ge=1, le=ATTEMPTS_MAX, description="A run is retried until this many attempts have failed.")
-    backoff_seconds: int = Field(
-        default=30,
-        ge=1,
-        le=BACKOFF_SECONDS_MAX,
-        description="The time before the second attempt. It doubles before each further attempt.",
-    )
-    max_backoff_seconds: int = Field(
-        default=3600, ge=1, le=BACKOFF_SECONDS_MAX, description="The longest time between two attempts."
-    )
-    exit_codes: list[Annotated[int, Field(ge=1, le=255)]] = Field(
-        default_factory=list, max_length=EXIT_CODES_MAX, description="The exit codes to retry. Empty: every failure."
-    )
+RetryOfSettings = Annotated[Retry, PlainValidator(_read_retry)]
 
 
 class RunnerSettings(BaseModel, ABC):
@@ -100,7 +92,7 @@ class RunnerSettings(BaseModel, ABC):
     uses_workspace: ClassVar[bool] = False
     """Whether it starts a program on this host, which can use a checkout."""
 
-    retry: RetrySettings | None = Field(
+    retry: RetryOfSettings | None = Field(
         default=None, description="How failed attempts are retried. An automation can have its own rule. Unset: never."
     )
 

@@ -115,7 +115,7 @@ class Workspaces:
                         workspace.repository,
                         repository,
                         ref,
-                        workspace.depth,
+                        workspace.commits,
                         target,
                         base=base,
                         credential=credential,

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictInt, StringConstraints
 
+from hookmill.domain import spec
 from hookmill.domain.alarm import AlarmKind
 from hookmill.domain.alarm_destination import EMAIL_CHARACTERS_MAX, URL_CHARACTERS_MAX, DestinationKind
 from hookmill.domain.automation import EVENT_TYPES_MAX, PROMPT_CHARACTERS_MAX, TRIGGERS_MAX
@@ -13,20 +14,18 @@ from hookmill.domain.filters import CONDITIONS_MAX
 from hookmill.domain.limits import BACKTEST_DELIVERIES_MAX
 from hookmill.domain.networks import NETWORK_CHARACTERS_MAX, NETWORKS_MAX
 from hookmill.domain.permission import Role
-from hookmill.domain.results import RESULTS_MAX
 from hookmill.domain.run import RunState
-from hookmill.domain.run_options import FIELDS_MAX
-from hookmill.domain.run_policy import FAILURES_MAX, LIMIT_MAX
-from hookmill.domain.run_secrets import RUN_SECRETS_MAX
+from hookmill.domain.run_options import RunOptions
+from hookmill.domain.run_policy import RunPolicy
 from hookmill.domain.webhook import AuthMode
 from hookmill.management.alarms import SNOOZE_HOURS_MAX
 from hookmill.web.api.fields import (
     NO_NUL,
+    REF_TEMPLATE,
     DeliveryId,
     HeaderName,
     Moment,
     Name,
-    RunSecretText,
     SecretName,
     SecretText,
     Text,
@@ -91,6 +90,19 @@ def _unset() -> Any:
     return None
 
 
+_PARTS, _ = spec.schemas(RunPolicy, RunOptions, ref_template=REF_TEMPLATE)
+
+
+def _part(name: str) -> Any:
+    """A field of the run policy or of the run options, whose reader checks it. Null resets it."""
+    schema = dict(_PARTS[name])
+    schema.pop("default", None)
+    if "anyOf" not in schema:
+        kind = {key: schema.pop(key) for key in list(schema) if key != "description"}
+        schema["anyOf"] = [kind, {"type": "null"}]
+    return Field(default_factory=_unset, json_schema_extra=schema)
+
+
 class Changes(RequestBody):
     """The base class of the bodies of PATCH requests. A field that the body omits keeps its value."""
 
@@ -105,16 +117,10 @@ class FactoryCreation(RequestBody):
     name: Name
 
 
-MaxRunning = Annotated[StrictInt, Field(ge=1, le=LIMIT_MAX)]
-_MAX_RUNNING_DESCRIPTION: Final = (
-    "The maximum number of its runs that workers perform at the same time. Null: no limit."
-)
-
-
 class FactoryChanges(Changes):
     model_config = _example({"max_running": 4})
 
-    max_running: MaxRunning | None = Field(default_factory=_unset, description=_MAX_RUNNING_DESCRIPTION)
+    max_running: Any = _part("max_running")
 
 
 Networks = Annotated[
@@ -217,69 +223,6 @@ class SecretReplacement(RequestBody):
     value: SecretText | None = Field(default=None, description="The new value. If omitted, the service generates it.")
 
 
-ConcurrencyPart = Annotated[
-    dict[str, Any], Field(examples=[{"key": "/pull_request/number", "limit": 1, "when_busy": "queue"}])
-]
-DebouncePart = Annotated[dict[str, Any], Field(examples=[{"seconds": 30, "max_seconds": 300}])]
-RetryPart = Annotated[dict[str, Any], Field(examples=[{"attempts": 3, "backoff_seconds": 30}])]
-_CONCURRENCY_DESCRIPTION: Final = (
-    "`{key, limit, when_busy}`: at most `limit` active runs with the same key. `key` is a JSON pointer into the "
-    "payload or a list of them, and `when_busy` is queue, skip or replace. Null: no limit."
-)
-_DEBOUNCE_DESCRIPTION: Final = (
-    "A run starts `seconds` after the newest delivery with its key, but at most `max_seconds` after the first one. "
-    "Null: it starts immediately."
-)
-_RETRY_DESCRIPTION: Final = (
-    "A failed attempt is followed by another one, up to `attempts` in all: `{attempts, backoff_seconds, "
-    "max_backoff_seconds, exit_codes}`. Null: the runner's rule."
-)
-_PRIORITY_DESCRIPTION: Final = "high, normal or low: the order in which the factory's runs start."
-_PAUSE_DESCRIPTION: Final = "The automation is disabled after this many failed runs in a row. Null: never."
-FieldsPart = Annotated[
-    dict[str, Any],
-    Field(
-        max_length=FIELDS_MAX,
-        examples=[{"pr": "/pull_request/number", "title": {"pointer": "/pull_request/title", "max_characters": 500}}],
-    ),
-]
-_FIELDS_DESCRIPTION: Final = (
-    "Values of the payload for `envelope.json`, by name: a JSON pointer, or `{pointer, max_characters}`. Null: none."
-)
-SecretsPart = Annotated[
-    list[RunSecretText],
-    Field(max_length=RUN_SECRETS_MAX, examples=[["NPM_TOKEN", "GH_TOKEN=BILLING_GH_TOKEN"]]),
-]
-_SECRETS_DESCRIPTION: Final = (
-    "Secrets that runs get as environment variables: `NAME`, or `VARIABLE=NAME` if the variable has another name. "
-    "Null: none."
-)
-WorkspacePart = Annotated[
-    dict[str, Any],
-    Field(
-        examples=[
-            {
-                "repository": "app",
-                "ref": {"pointer": "/pull_request/head/sha"},
-                "base": {"pointer": "/pull_request/base/ref"},
-            }
-        ]
-    ),
-]
-_WORKSPACE_DESCRIPTION: Final = (
-    "A checkout for each run: `{repository, ref, base, depth}`. `ref` and `base` are each a commit id, branch or tag, "
-    "or `{pointer}` into the payload, and `depth` is a number of commits or full. Null: none."
-)
-ResultsPart = Annotated[
-    list[dict[str, Any]],
-    Field(max_length=RESULTS_MAX, examples=[[{"kind": "github_comment", "destination": "github"}]]),
-]
-_RESULTS_DESCRIPTION: Final = (
-    "What a worker delivers about each run, and to which destination of the settings. Null: nothing."
-)
-FailureCount = Annotated[StrictInt, Field(ge=1, le=FAILURES_MAX)]
-
-
 class AutomationCreation(RequestBody):
     model_config = _example({"name": "triage", "prompt": "Look at the order.", "triggers": [_TRIGGER_EXAMPLE]})
 
@@ -288,16 +231,16 @@ class AutomationCreation(RequestBody):
     triggers: Triggers
     runner: Text | None = Field(default=None, description="The runner. Defaults to the operator's default runner.")
     enabled: StrictBool = True
-    concurrency: ConcurrencyPart | None = Field(default=None, description=_CONCURRENCY_DESCRIPTION)
-    debounce: DebouncePart | None = Field(default=None, description=_DEBOUNCE_DESCRIPTION)
-    retry: RetryPart | None = Field(default=None, description=_RETRY_DESCRIPTION)
-    priority: Text | None = Field(default=None, description=_PRIORITY_DESCRIPTION)
-    max_running: MaxRunning | None = Field(default=None, description=_MAX_RUNNING_DESCRIPTION)
-    pause_after_failures: FailureCount | None = Field(default=None, description=_PAUSE_DESCRIPTION)
-    fields: FieldsPart | None = Field(default=None, description=_FIELDS_DESCRIPTION)
-    secrets: SecretsPart | None = Field(default=None, description=_SECRETS_DESCRIPTION)
-    workspace: WorkspacePart | None = Field(default=None, description=_WORKSPACE_DESCRIPTION)
-    results: ResultsPart | None = Field(default=None, description=_RESULTS_DESCRIPTION)
+    concurrency: Any = _part("concurrency")
+    debounce: Any = _part("debounce")
+    retry: Any = _part("retry")
+    priority: Any = _part("priority")
+    max_running: Any = _part("max_running")
+    pause_after_failures: Any = _part("pause_after_failures")
+    fields: Any = _part("fields")
+    secrets: Any = _part("secrets")
+    workspace: Any = _part("workspace")
+    results: Any = _part("results")
 
 
 class AutomationChanges(Changes):
@@ -308,16 +251,16 @@ class AutomationChanges(Changes):
     triggers: Triggers = Field(default_factory=_unset)
     runner: Text = Field(default_factory=_unset)
     enabled: StrictBool = Field(default_factory=_unset)
-    concurrency: ConcurrencyPart | None = Field(default_factory=_unset, description=_CONCURRENCY_DESCRIPTION)
-    debounce: DebouncePart | None = Field(default_factory=_unset, description=_DEBOUNCE_DESCRIPTION)
-    retry: RetryPart | None = Field(default_factory=_unset, description=_RETRY_DESCRIPTION)
-    priority: Text | None = Field(default_factory=_unset, description=_PRIORITY_DESCRIPTION)
-    max_running: MaxRunning | None = Field(default_factory=_unset, description=_MAX_RUNNING_DESCRIPTION)
-    pause_after_failures: FailureCount | None = Field(default_factory=_unset, description=_PAUSE_DESCRIPTION)
-    fields: FieldsPart | None = Field(default_factory=_unset, description=_FIELDS_DESCRIPTION)
-    secrets: SecretsPart | None = Field(default_factory=_unset, description=_SECRETS_DESCRIPTION)
-    workspace: WorkspacePart | None = Field(default_factory=_unset, description=_WORKSPACE_DESCRIPTION)
-    results: ResultsPart | None = Field(default_factory=_unset, description=_RESULTS_DESCRIPTION)
+    concurrency: Any = _part("concurrency")
+    debounce: Any = _part("debounce")
+    retry: Any = _part("retry")
+    priority: Any = _part("priority")
+    max_running: Any = _part("max_running")
+    pause_after_failures: Any = _part("pause_after_failures")
+    fields: Any = _part("fields")
+    secrets: Any = _part("secrets")
+    workspace: Any = _part("workspace")
+    results: Any = _part("results")
 
 
 class RunRequest(RequestBody):
@@ -402,8 +345,8 @@ class BacktestRequest(RequestBody):
     last: StrictInt = Field(
         default=50, ge=1, le=BACKTEST_DELIVERIES_MAX, description="The number of deliveries to evaluate, newest first."
     )
-    concurrency: ConcurrencyPart | None = Field(default=None, description=_CONCURRENCY_DESCRIPTION)
-    debounce: DebouncePart | None = Field(default=None, description=_DEBOUNCE_DESCRIPTION)
+    concurrency: Any = _part("concurrency")
+    debounce: Any = _part("debounce")
 
 
 Rounded: Final = BeforeValidator(lambda value: float(value) if isinstance(value, Decimal) else value)

@@ -8,15 +8,15 @@ from fastapi import Path, Query
 from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema
 
 from hookmill.domain import moment
-from hookmill.domain.run_secrets import RUN_SECRET_PATTERN
 from hookmill.presentation.view import TIMESTAMP_SCHEMA
 
 _MOMENT_PATTERN: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)\Z", re.ASCII)
 _RANDOM_PART_PATTERN: Final = "[0-9a-z]{1,64}"
+REF_TEMPLATE: Final = "#/components/schemas/{name}"
+"""Where the OpenAPI document has its schemas."""
 # PostgreSQL can't store a NUL in text.
 NO_NUL: Final = r"^[^\x00]*$"
 _SECRET_NAME_PATTERN: Final = r"^[A-Za-z][A-Za-z0-9_]{0,63}$"
-_RUN_SECRET_PATTERN: Final = f"^{RUN_SECRET_PATTERN}$"
 _HEADER_NAME_PATTERN: Final = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}$"
 _UID_PATTERN: Final = r"^wh_[0-9A-Za-z_-]{1,64}$"
 _DELIVERY_ID_PATTERN: Final = r"^dlv_[0-9a-f]{32}$"
@@ -26,7 +26,6 @@ ETAG_LIST_PATTERN: Final = r"^(\*|(W/)?\"[\x21\x23-\x7e]{0,200}\"( *, *(W/)?\"[\
 
 PATTERN_HINTS: Final[Mapping[str, str]] = {
     NO_NUL: "The text contains a NUL character. Remove it.",
-    _RUN_SECRET_PATTERN: "Use the name of a team secret, such as GH_TOKEN, or VARIABLE=NAME.",
     _SECRET_NAME_PATTERN: (
         "Use a letter, then at most 63 letters, digits and underscores, such as WEBHOOK_GITHUB_SECRET."
     ),
@@ -64,7 +63,6 @@ SecretText = Annotated[
     StringConstraints(pattern=NO_NUL, min_length=1, max_length=4_200),
     Field(json_schema_extra={"writeOnly": True}),
 ]
-RunSecretText = Annotated[str, StringConstraints(pattern=_RUN_SECRET_PATTERN, max_length=130)]
 SecretName = Annotated[str, StringConstraints(pattern=_SECRET_NAME_PATTERN), Field(examples=["WEBHOOK_GITHUB_SECRET"])]
 HeaderName = Annotated[str, StringConstraints(pattern=_HEADER_NAME_PATTERN), Field(examples=["X-Event-Id"])]
 Uid = Annotated[str, StringConstraints(pattern=_UID_PATTERN), Field(examples=["wh_0123456789abcdefghjkmnpqrst"])]

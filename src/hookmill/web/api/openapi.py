@@ -1,9 +1,7 @@
 """The API's OpenAPI 3.1 document: the parameters, bodies, responses, errors and required role of every operation."""
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any, Final
 
 from fastapi import FastAPI
@@ -25,6 +23,7 @@ from hookmill.web.api.access import (
     requirement_of,
 )
 from hookmill.web.api.expensive import is_expensive
+from hookmill.web.api.fields import REF_TEMPLATE
 from hookmill.web.api.problems import ERROR_CODES, MEDIA_TYPE, ErrorDetail, ProblemDetails
 from hookmill.web.api.representation import precondition
 from hookmill.web.api.route import Route
@@ -54,8 +53,7 @@ _TAGS: Final = [
     {"name": "Team", "description": "Members and API keys, and their roles."},
     {"name": "Reference", "description": "Public documents. No API key is required."},
 ]
-_REF_TEMPLATE: Final = "#/components/schemas/{name}"
-_PROBLEM_SCHEMA: Final = {"$ref": _REF_TEMPLATE.format(name="ProblemDetails")}
+_PROBLEM_SCHEMA: Final = {"$ref": REF_TEMPLATE.format(name="ProblemDetails")}
 _HEADERS: Final[dict[str, dict[str, Any]]] = {
     "RateLimit-Limit": {"description": "The key's requests per minute.", "schema": {"type": "integer"}},
     "RateLimit-Remaining": {
@@ -123,7 +121,7 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
     for model in (ErrorDetail, ProblemDetails):
-        schema = model.model_json_schema(ref_template=_REF_TEMPLATE.format(name="{model}"), mode="serialization")
+        schema = model.model_json_schema(ref_template=REF_TEMPLATE.format(name="{model}"), mode="serialization")
         schema.pop("$defs", None)
         schemas[model.__name__] = schema
     # Views and the framework both define a schema for some enumerations. The framework's schemas have more details, so
@@ -135,46 +133,15 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
     }
     # The API is at the root of the host that serves the document.
     document["servers"] = [{"url": "/"}]
-    _describe_parts(document["components"]["schemas"])
     for operation in operations(app):
         _add_details(document["paths"][operation.path][operation.method.lower()], operation)
     return document
 
 
-_PARTS: Final = ("concurrency", "debounce", "retry", "workspace", "fields", "results")
-"""The fields of automations that the JSON Schema of definition files describes."""
-
-
-def _describe_parts(schemas: dict[str, Any]) -> None:
-    """Replace the schemas of the automation's parts in requests, which are bare objects, by those of definition
-    files."""
-    text = resources.files("hookmill.definitions").joinpath("schemas", "automation.schema.json").read_text()
-    source = json.loads(text.replace("#/$defs/pointer", _REF_TEMPLATE.format(name="JsonPointer")))
-    parts = {name: source["properties"][name] for name in _PARTS}
-    # Generators of clients ignore what follows from conditions, and patterns of names.
-    [(pattern, field)] = parts["fields"].pop("patternProperties").items()
-    parts["fields"] |= {"propertyNames": {"pattern": pattern}, "additionalProperties": field}
-    result = parts["results"]["items"]
-    for condition in result.pop("allOf"):
-        optional = {name: schema for name, schema in condition["then"]["properties"].items() if schema is not True}
-        result["properties"] |= optional
-    result["additionalProperties"] = False
-    schemas["JsonPointer"] = source["$defs"]["pointer"]
-    for name, schema in parts.items():
-        schemas[f"{name.title()}Part"] = schema
-    for schema in schemas.values():
-        for name in _PARTS:
-            if (part := schema.get("properties", {}).get(name)) is not None and "anyOf" in part:
-                alternatives = part["anyOf"]
-                if alternatives[0].get("type") in ("object", "array") and "$ref" not in alternatives[0]:
-                    part["examples"] = alternatives[0]["examples"]
-                    alternatives[0] = {"$ref": _REF_TEMPLATE.format(name=f"{name.title()}Part")}
-
-
 def _view_schemas(app: FastAPI) -> dict[str, Any]:
     """The schemas of all response bodies and their parts, by name."""
     views = [operation.response_view for operation in operations(app) if operation.response_view is not None]
-    _, schemas = schema_components([*views, TriggerView, ScheduleTriggerView], ref_template=_REF_TEMPLATE)
+    _, schemas = schema_components([*views, TriggerView, ScheduleTriggerView], ref_template=REF_TEMPLATE)
     for schema in schemas.values():
         if "enum" in schema:
             schema["type"] = "string"
@@ -186,7 +153,7 @@ def _view_schemas(app: FastAPI) -> dict[str, Any]:
 
 
 def _reference(model: type) -> dict[str, str]:
-    return {"$ref": _REF_TEMPLATE.format(name=model.__name__)}
+    return {"$ref": REF_TEMPLATE.format(name=model.__name__)}
 
 
 def _add_details(item: dict[str, Any], operation: Operation) -> None:

@@ -1,6 +1,7 @@
 """The page for editing an automation, with the filter editor. Invalid input is shown again, never lost."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from hookmill.domain.run_options import RunOptions
 from hookmill.domain.run_policy import NO_POLICY, Priority, RunPolicy, WhenBusy, policy_from_json
 from hookmill.domain.schedule import CatchUp
 from hookmill.domain.webhook import WebhookState
-from hookmill.domain.workspace import FULL_DEPTH, Workspace
+from hookmill.domain.workspace import FULL_DEPTH, RefFromPayload, Workspace
 from hookmill.web.dashboard import filter_editor, pages
 from hookmill.web.dashboard.access import require_manager
 from hookmill.web.dashboard.application import Page
@@ -77,7 +78,7 @@ class PolicyDraft:
         concurrency, debounce, retry = policy.concurrency, policy.debounce, policy.retry
         return cls(
             concurrency_limit=str(concurrency.limit) if concurrency is not None else "",
-            concurrency_key="\n".join(concurrency.key_pointers) if concurrency is not None else "",
+            concurrency_key="\n".join(concurrency.key) if concurrency is not None else "",
             when_busy=concurrency.when_busy.value if concurrency is not None else WhenBusy.QUEUE.value,
             debounce_seconds=str(debounce.seconds) if debounce is not None else "",
             debounce_max_seconds=str(debounce.max_seconds) if debounce is not None else "",
@@ -214,10 +215,10 @@ class WorkspaceDraft:
             return cls()
         return cls(
             repository=workspace.repository,
-            ref=workspace.ref or "",
-            ref_pointer=workspace.ref_pointer or "",
-            base=workspace.base or "",
-            base_pointer=workspace.base_pointer or "",
+            ref=workspace.ref if isinstance(workspace.ref, str) else "",
+            ref_pointer=workspace.ref.pointer if isinstance(workspace.ref, RefFromPayload) else "",
+            base=workspace.base if isinstance(workspace.base, str) else "",
+            base_pointer=workspace.base.pointer if isinstance(workspace.base, RefFromPayload) else "",
             depth=str(workspace.depth) if workspace.depth != FULL_DEPTH else "full",
         )
 
@@ -250,10 +251,10 @@ class OptionsDraft:
     @classmethod
     def of(cls, options: RunOptions) -> Self:
         return cls(
-            secrets=" ".join(secret.as_json() for secret in options.secrets),
+            secrets=" ".join(options.secrets),
             fields=[
-                FieldDraft(name=each.name, pointer=each.pointer, max_characters=str(each.max_characters))
-                for each in options.fields
+                FieldDraft(name=name, pointer=source.pointer, max_characters=str(source.max_characters))
+                for name, source in options.run_fields.items()
             ],
             workspace=WorkspaceDraft.of(options.workspace),
             results="\n".join(result.as_text() for result in options.results),
@@ -581,7 +582,8 @@ def _problems_by_field(error: Invalid | Conflict, draft: Draft) -> dict[str, str
         # A pointer without a number is about the whole list.
         steps = pointer.split("/")
         return {"results": f"Line {int(steps[2]) + 1}: {error}" if len(steps) > 2 else str(error)}
-    return {_FIELDS_BY_POINTER.get(pointer, "filter"): str(error)}
+    # An item of a list has no control of its own.
+    return {_FIELDS_BY_POINTER.get(re.sub(r"/\d+\Z", "", pointer), "filter"): str(error)}
 
 
 _FIELDS_BY_POINTER: Final = {
