@@ -51,12 +51,6 @@ def test_only_the_list_of_the_team_has_entries_without_a_factory(webhook: Any, h
     assert "role viewer, factory default, expires_at 20" in newest
 
 
-def test_list_excludes_entries_of_other_factories(webhook: Any, hookmill: Hookmill):
-    hookmill("factory", "create", "payments")
-
-    assert hookmill("audit", "list", "--factory", "payments").out == "The audit log has no entries yet.\n"
-
-
 def test_printed_options_list_the_next_page(webhook: Any, hookmill: Hookmill):
     hookmill("webhook", "disable", "source")
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from hookmill.domain.delivery import Label
 from tests.cli.conftest import START_US, Hookmill, LogWriter
 from tests.cli.terminal import terminal_output
 from tests.inputs.extreme_payloads import EXTREME_VALUES, payload_with
@@ -38,12 +37,6 @@ def test_conditions_inside_any_and_not_are_listed_after_them(hookmill: Hookmill)
     ]
 
 
-def test_exit_code_is_0_if_the_filter_would_not_trigger(hookmill: Hookmill):
-    result = hookmill("filter", "test", "--body", "-", "--filter", '{"a": [2]}', stdin=b'{"a": 1}')
-
-    assert result.out.startswith("Would not trigger\n")
-
-
 def test_exit_code_option_reports_the_result(hookmill: Hookmill):
     command = ("filter", "test", "--body", "-", "--exit-code", "--filter", '{"a": [2]}')
 
@@ -70,15 +63,6 @@ def test_filter_is_tested_on_a_stored_delivery(webhook: Any, log: LogWriter, hoo
             "within": [],
         }
     ]
-
-
-def test_filter_is_read_from_a_file(webhook: Any, log: LogWriter, hookmill: Hookmill, tmp_path: Path):
-    (tmp_path / "filter.json").write_text('{"a": {"exists": true}}')
-    delivery = log.add_delivery(webhook["uid"], body=b"{}")
-
-    output = hookmill("filter", "test", "--delivery", delivery, "--filter-file", "filter.json").out
-
-    assert "  no    /a     exists true  missing\n" in output
 
 
 def test_event_types_are_tested_on_a_stored_delivery(webhook: Any, log: LogWriter, hookmill: Hookmill):
@@ -151,16 +135,6 @@ def test_triggers_of_an_automation_are_tested(webhook: Any, log: LogWriter, hook
     assert (on_body["would_trigger"], on_body["webhook_check"]) == (True, None)
 
 
-def test_webhook_check_fails_for_an_automation_of_another_webhook(webhook: Any, log: LogWriter, hookmill: Hookmill):
-    hookmill("webhook", "create", "other")
-    hookmill("automation", "create", "a", "--prompt", "x", "--webhook", "other")
-    delivery = log.add_delivery(webhook["uid"])
-
-    result = hookmill("filter", "test", "--delivery", delivery, "--automation", "a", "--json").json
-
-    assert (result["would_trigger"], result["webhook_check"], result["payload_check"]) == (False, False, True)
-
-
 def test_every_payload_passes_a_trigger_without_a_filter(
     automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill
 ):
@@ -171,15 +145,6 @@ def test_every_payload_passes_a_trigger_without_a_filter(
     assert (
         output
         == "Would trigger\n  Webhook check: passed\n  Payload check: passed; without a filter, every payload passes\n"
-    )
-
-
-def test_filter_test_refuses_a_delivery_without_a_payload(webhook: Any, log: LogWriter, hookmill: Hookmill):
-    delivery = log.add_delivery(webhook["uid"], Label.DUPLICATE)
-
-    assert (
-        "is Duplicate: only Accepted deliveries have a stored payload"
-        in hookmill("filter", "test", "--delivery", delivery, "--filter", "{}", exit_code=1).err
     )
 
 
@@ -236,13 +201,6 @@ def test_backtest_prints_a_command_that_explains_a_mismatch(
     explanation = hookmill("filter", "test", *line.partition("filter test ")[2].split()).out
     assert line.startswith("Why not: ")
     assert '  no    /action  in ["opened"]  "closed"\n' in explanation
-
-
-def test_backtest_in_json_has_both_lists(stored_deliveries: list[str], hookmill: Hookmill):
-    result = hookmill("filter", "backtest", "--filter", FILTER, "--last", "3", "--json").json
-
-    assert [delivery["delivery_id"] for delivery in result["matching"]] == [stored_deliveries[2]]
-    assert [delivery["delivery_id"] for delivery in result["others"]] == [stored_deliveries[3], stored_deliveries[1]]
 
 
 def test_backtest_prints_the_effect_of_a_run_policy(stored_deliveries: list[str], hookmill: Hookmill):

@@ -2,7 +2,6 @@
 
 import base64
 import sqlite3
-import stat
 import sys
 from collections.abc import Callable
 from contextlib import closing
@@ -81,30 +80,11 @@ def test_rotation_shows_a_progress_bar_on_a_terminal(webhook: Any, hookmill: Hoo
     assert result.json["encrypted_again"] == 1
 
 
-def test_only_the_owner_can_read_the_key_files(webhook: Any, data_dir: Path, hookmill: Hookmill):
-    hookmill("keys", "rotate")
-
-    for name in ("master.key", "master.key.retired"):
-        assert stat.S_IMODE((data_dir / name).stat().st_mode) == 0o600
-        assert len(key_lines(data_dir / name)) == 1
-
-
 def test_no_command_shows_a_key(webhook: Any, hookmill: Hookmill, require_no_key: Callable[[CommandResult], None]):
     for command in ("show", "add", "show", "rotate", "show", "rotate", "show"):
         require_no_key(hookmill("keys", command))
         if command == "show":
             require_no_key(hookmill("keys", command, "--json"))
-
-
-def test_interrupted_rotation_is_finished(webhook: Any, data_dir: Path, hookmill: Hookmill):
-    old_key = (data_dir / "master.key").read_text()
-    hookmill("keys", "rotate")
-    (data_dir / "master.key").write_text((data_dir / "master.key").read_text() + old_key)
-
-    result = hookmill("keys", "rotate")
-
-    assert "was already in use. Its rotation is finished. Re-encrypted: no rows." in result.out
-    assert len(key_lines(data_dir / "master.key")) == 1
 
 
 def test_show_has_the_id_the_state_and_the_rows_of_each_key(webhook: Any, hookmill: Hookmill):

@@ -73,12 +73,6 @@ def test_member_becomes_an_admin_and_then_no_longer_is_one(ada: Any, hookmill: H
     assert member["is_admin"] is False
 
 
-def test_last_admin_cannot_be_demoted(log: LogWriter, hookmill: Hookmill):
-    hookmill("member", "add", "bob@example.com", "--name", "Bob", "--admin")
-
-    assert "only admin" in hookmill("member", "admin", "bob@example.com", "off", exit_code=1).err
-
-
 def test_new_link_replaces_the_previous_one(ada: Any, hookmill: Hookmill):
     first_url = hookmill("member", "link", "ada@example.com").out.splitlines()[-1]
     url = hookmill("member", "link", "ada@example.com", "--json").json["url"]

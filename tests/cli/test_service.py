@@ -224,36 +224,23 @@ def _sign_up(port: int, path: str) -> tuple[int, bool]:
         return answer.status, answer.headers["Set-Cookie"] is not None
 
 
-def test_printed_commands_work_for_a_service_with_options(
-    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_printed_commands_work_for_a_service_with_options_and_environment_variables(
+    tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ):
     port = free_port()
-    with started("--port", str(port), "--data-dir", "a directory", in_new_interpreter=True) as service:
-        announcement = service.announcement()
-        monkeypatch.delenv("HOOKMILL_DATA_DIR")
-        (command,) = [line.partition(": ")[2] for line in announcement.splitlines() if line.startswith("Deliveries:")]
-        output = subprocess.check_output(["sh", "-c", command], text=True, cwd="/", timeout=LONG_SECONDS)
-
-    assert f"HOOKMILL_PORT={port} HOOKMILL_DATA_DIR='{tmp_path}/a directory'" in command
-    assert output.startswith("The log has no deliveries.")
-    assert not data_dir.exists()
-
-
-def test_printed_commands_work_for_a_service_with_environment_variables(
-    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    (tmp_path / "a file.toml").write_text(f"port = {free_port()}\n")
+    (tmp_path / "a file.toml").touch()
     monkeypatch.setenv("HOOKMILL_CONFIG", "a file.toml")
-    monkeypatch.setenv("HOOKMILL_DATA_DIR", "data")
     monkeypatch.setenv("HOOKMILL_MASTER_KEY", "A" * 43 + "=")
-    with started() as service:
+    with started("--port", str(port), "--data-dir", "a directory") as service:
         announcement = service.announcement()
         for name in ("HOOKMILL_CONFIG", "HOOKMILL_DATA_DIR"):
             monkeypatch.delenv(name)
         (command,) = [line.partition(": ")[2] for line in announcement.splitlines() if line.startswith("Deliveries:")]
         output = run_printed_command(command, tmp_path)
 
-    assert f"HOOKMILL_DATA_DIR={data_dir} HOOKMILL_CONFIG='{tmp_path}/a file.toml'" in command
+    assert f"HOOKMILL_PORT={port} HOOKMILL_DATA_DIR='{tmp_path}/a directory'" in command
+    assert f"HOOKMILL_CONFIG='{tmp_path}/a file.toml'" in command
+    assert not data_dir.exists()
     assert output.startswith("The log has no deliveries.")
     assert "HOOKMILL_MASTER_KEY with the values of this service\n" in announcement
     assert "A" * 43 not in announcement
@@ -381,37 +368,6 @@ def test_only_one_of_many_services_that_start_together_gets_the_port(monkeypatch
         assert sorted(outcomes) == ["refused"] * (len(hosts) - 1) + ["started"]
 
 
-def test_one_of_two_services_on_the_same_port_is_refused(
-    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    number = str(free_port())
-    monkeypatch.setenv("HOOKMILL_PERFORMS_RUNS", "false")
-    outputs = [tmp_path / "on one address", tmp_path / "on all addresses"]
-    for output in outputs:
-        output.touch()
-    services = [
-        Command(["serve", "--port", number, *arguments], os.environ, Path.cwd(), output)
-        for output, arguments in zip(
-            outputs, (["--data-dir", "one"], ["--data-dir", "all", "--host", "0.0.0.0"]), strict=True
-        )
-    ]
-    try:
-        until(lambda: any(service.poll() is not None for service in services), "one of them is refused")
-        refused_index = next(index for index, service in enumerate(services) if service.poll() is not None)
-        running_output = outputs[1 - refused_index]
-        until(lambda: "Data:" in running_output.read_text(), "the other is ready")
-        still_runs = services[1 - refused_index].poll() is None
-    finally:
-        for service in services:
-            service.terminate()
-        for service in services:
-            service.wait(LONG_SECONDS)
-
-    assert f"port {number} is in use by another process" in outputs[refused_index].read_text()
-    assert services[refused_index].returncode == 1
-    assert still_runs
-
-
 def test_all_invalid_settings_are_reported_together(
     data_dir: Path, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch
 ):
@@ -485,32 +441,6 @@ def test_worker_command_ignores_the_setting_performs_runs(
     assert parse_json(output.read_text()) == {"runs_at_once": 4, "data_dir": str(data_dir)}
 
 
-def test_worker_logs_an_unusable_directory_and_its_recovery(
-    data_dir: Path, hookmill: Hookmill, postgres_url: str, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setenv("HOOKMILL_DATABASE_URL", postgres_url)
-    monkeypatch.setenv("HOOKMILL_MASTER_KEY", "A" * 43 + "=")
-    hookmill("migrate")
-    runs, log = data_dir / "runs", data_dir / "worker.log"
-    runs.write_text("in the way")
-    log.touch()
-    worker = Command(["worker"], os.environ, data_dir, log)
-    try:
-        until(lambda: "can't be performed" in log.read_text(), "the worker logs the failure")
-        runs.unlink()
-        until(lambda: '"event": "recovered"' in log.read_text(), "the worker logs the recovery")
-    finally:
-        worker.terminate()
-        worker.wait(LONG_SECONDS)
-
-    (failed, recovered) = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")][:2]
-    assert failed["why"] == (
-        f"Runs can't be performed, as {runs} can't be written to: File exists. Free disk space or inodes, or give the "
-        "service's account the right to write there. This worker claims no runs until a test write succeeds."
-    )
-    assert recovered["what"] == f"A test write in {runs} succeeded: this worker claims runs again."
-
-
 @pytest.mark.parametrize("command", ["serve", "worker"])
 def test_runner_with_an_unknown_user_is_refused(
     data_dir: Path, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch, command: str
@@ -547,15 +477,6 @@ def test_migrate_says_whether_it_changed_the_database(data_dir: Path, hookmill: 
 
     assert first == {"changed": True}
     assert second == "The database already has this version's schema.\n"
-
-
-def test_migrate_works_on_postgresql(
-    data_dir: Path, hookmill: Hookmill, postgres_url: str, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setenv("HOOKMILL_DATABASE_URL", postgres_url)
-
-    assert hookmill("migrate", "--json").json == {"changed": True}
-    assert hookmill("migrate", "--json").json == {"changed": False}
 
 
 def test_empty_database_is_reported_with_the_command_migrate(
