@@ -6,7 +6,6 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -158,14 +157,14 @@ def leaks(secrets: Secrets, text: bytes, *, place: str) -> list[str]:
     return [f"{name} in {place}" for name, secret in secrets.by_name.items() if secret.encode() in text]
 
 
-def test_search_finds_every_secret(secrets: Secrets):
+def test_search_finds_every_secret(secrets):
     text = b" ".join(secret.encode() for secret in secrets.by_name.values())
 
     assert len(leaks(secrets, text, place="text")) == 15
     assert secrets.signed_delivery.status == 202
 
 
-def test_database_its_wal_and_a_backup_contain_no_secret(secrets: Secrets, tmp_path: Path):
+def test_database_its_wal_and_a_backup_contain_no_secret(secrets, tmp_path):
     data = secrets.service.data_dir
     wait_until_runs_have_ended(secrets.service.read_settings().store_url())
     found_leaks = []
@@ -179,7 +178,7 @@ def test_database_its_wal_and_a_backup_contain_no_secret(secrets: Secrets, tmp_p
     assert BODY.encode() in (tmp_path / "backup.db").read_bytes()
 
 
-def test_command_gets_its_secret_and_shows_it_to_nobody(secrets: Secrets):
+def test_command_gets_its_secret_and_shows_it_to_nobody(secrets):
     wait_until_runs_have_ended(secrets.service.read_settings().store_url())
     path = "/factories/default/runs"
     [run] = [run for run in secrets.request("GET", path).json["items"] if run["automation"] == "deploy"]
@@ -195,7 +194,7 @@ def test_command_gets_its_secret_and_shows_it_to_nobody(secrets: Secrets):
     assert [leak for name, content in contents.items() for leak in leaks(secrets, content, place=name)] == []
 
 
-def test_log_contains_no_secret_and_no_body(secrets: Secrets):
+def test_log_contains_no_secret_and_no_body(secrets):
     # The service logs that it is ready after its worker is ready.
     while b"ready" not in (log := secrets.service.log_path.read_bytes()):
         time.sleep(0.1)
@@ -204,7 +203,7 @@ def test_log_contains_no_secret_and_no_body(secrets: Secrets):
     assert BODY.encode() not in log
 
 
-def test_no_api_response_contains_a_secret(secrets: Secrets):
+def test_no_api_response_contains_a_secret(secrets):
     def first(collection: str, field: str, prefix: str = "/factories/default") -> str:
         return str(secrets.request("GET", f"{prefix}/{collection}").json["items"][0][field])
 
@@ -261,13 +260,7 @@ COMMANDS = (
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_no_command_prints_a_secret(
-    secrets: Secrets,
-    command: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsysbinary: pytest.CaptureFixture[bytes],
-    tmp_path: Path,
-):
+def test_no_command_prints_a_secret(secrets, command, monkeypatch, capsysbinary, tmp_path):
     for name, value in secrets.service.environment().items():
         if name.startswith("HOOKMILL_"):
             monkeypatch.setenv(name, value)
@@ -285,7 +278,7 @@ def test_no_command_prints_a_secret(
         assert leaks(secrets, output.out + output.err, place=command) == []
 
 
-def test_no_exported_file_contains_a_secret(secrets: Secrets, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_no_exported_file_contains_a_secret(secrets, monkeypatch, tmp_path):
     for name, value in secrets.service.environment().items():
         if name.startswith("HOOKMILL_"):
             monkeypatch.setenv(name, value)

@@ -4,7 +4,6 @@ place, and of other senders, in the webhook's event header."""
 import json
 from collections.abc import Iterator
 from hashlib import sha512
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -67,7 +66,7 @@ class Provider:
         return self.world.log(self.webhook)[0]
 
 
-def test_event_type_of_every_provider_is_recorded(wide_world: World):
+def test_event_type_of_every_provider_is_recorded(wide_world):
     recorded = {}
     for name in PROVIDERS:
         provider = Provider(wide_world, name)
@@ -77,7 +76,7 @@ def test_event_type_of_every_provider_is_recorded(wide_world: World):
     assert recorded == {name: (EVENT, catalogue.find(name).covers_event(name)) for name in PROVIDERS}
 
 
-def test_envelope_has_a_null_event_if_there_is_no_event_type(world: World, tmp_path: Path):
+def test_envelope_has_a_null_event_if_there_is_no_event_type(world, tmp_path):
     provider = Provider(world, "github")
     world.automation("triage", provider.webhook)
     provider.send(None)
@@ -86,7 +85,7 @@ def test_envelope_has_a_null_event_if_there_is_no_event_type(world: World, tmp_p
     assert json.loads(write_package(tmp_path, run, b"{}").envelope_file.read_text())["event"] is None
 
 
-def test_replayed_run_has_the_event_type_of_its_delivery(world: World):
+def test_replayed_run_has_the_event_type_of_its_delivery(world):
     provider = Provider(world, "github")
     automation = world.automation("triage", provider.webhook)
     delivery = provider.send("push")
@@ -96,7 +95,7 @@ def test_replayed_run_has_the_event_type_of_its_delivery(world: World):
     assert replayed.event == ("push", False)
 
 
-def test_delivery_without_an_event_has_no_event_type(world: World):
+def test_delivery_without_an_event_has_no_event_type(world):
     delivery = Provider(world, "github").send(None)
 
     assert (delivery.event, delivery.event_signed) == (None, None)
@@ -105,7 +104,7 @@ def test_delivery_without_an_event_has_no_event_type(world: World):
 # Filters
 
 
-def test_trigger_can_filter_by_the_event_type_of_every_provider(wide_world: World):
+def test_trigger_can_filter_by_the_event_type_of_every_provider(wide_world):
     results = {}
     for name in PROVIDERS:
         provider = Provider(wide_world, name)
@@ -123,7 +122,7 @@ def test_trigger_can_filter_by_the_event_type_of_every_provider(wide_world: Worl
     assert len(results) > 60
 
 
-def test_admission_filter_tests_backtests_and_explanations_agree(world: World):
+def test_admission_filter_tests_backtests_and_explanations_agree(world):
     """For every delivery and every filter, they give the same result as admission, which started a run or did not."""
     webhook = world.webhook(event_header="X-Kind")
     drafts: list[tuple[list[str] | None, Any]] = [
@@ -161,7 +160,7 @@ def test_admission_filter_tests_backtests_and_explanations_agree(world: World):
     assert 20 < len(started) < len(deliveries) * len(drafts) - 20
 
 
-def test_replay_matches_triggers_by_the_stored_event_type(world: World):
+def test_replay_matches_triggers_by_the_stored_event_type(world):
     webhook = world.webhook(event_header="X-Kind")
     paid_automation = automation_for(world, "paid", webhook, ["paid"])
     refund_automation = automation_for(world, "refunds", webhook, ["refunded"])
@@ -175,7 +174,7 @@ def test_replay_matches_triggers_by_the_stored_event_type(world: World):
         world.management.log.replay(world.may, delivery, refund_automation.id)
 
 
-def test_captured_delivery_with_a_changed_event_type_is_a_duplicate(world: World):
+def test_captured_delivery_with_a_changed_event_type_is_a_duplicate(world):
     provider = Provider(world, "github")
     automation_for(world, "triage", provider.webhook, ["release"])
     body = b'{"n": 1}'
@@ -190,7 +189,7 @@ def test_captured_delivery_with_a_changed_event_type_is_a_duplicate(world: World
     assert world.runs(provider.webhook) == []
 
 
-def test_trigger_on_event_types_warns_about_webhooks_without_them(world: World):
+def test_trigger_on_event_types_warns_about_webhooks_without_them(world):
     untyped, typed = world.webhook("untyped"), world.webhook("typed", event_header="X-Kind")
     automation = automation_for(world, "both", untyped, ["paid"], None, typed)
     warnings = world.management.automations.warnings
@@ -244,7 +243,7 @@ def post(
 
 
 @pytest.mark.parametrize("options", MODES, ids=["token", "url_token", "hmac"])
-def test_event_type_is_read_from_the_event_header_of_the_webhook(world: World, options):
+def test_event_type_is_read_from_the_event_header_of_the_webhook(world, options):
     webhook = world.webhook(event_header="X-Event-Type", **options)
 
     post(world, webhook, b"1", {"x-event-type": "order.paid"})
@@ -253,7 +252,7 @@ def test_event_type_is_read_from_the_event_header_of_the_webhook(world: World, o
     assert [(row.event, row.event_signed) for row in world.log(webhook)] == [(None, None), ("order.paid", False)]
 
 
-def test_signed_event_header_gives_a_signed_event_type(world: World):
+def test_signed_event_header_gives_a_signed_event_type(world):
     signature_options = {"header": "X-Signature", "content": "{header:X-Kind}.{body}"}
     webhook = world.webhook(**MODES[2] | {"signature_options": signature_options, "event_header": "X-KIND"})
     path = f"/webhooks/w/{webhook.webhook.uid}"
@@ -273,7 +272,7 @@ def test_signed_event_header_gives_a_signed_event_type(world: World):
     assert [(row.event, row.event_signed) for row in world.log(webhook)][-1] == ("paid", True)
 
 
-def test_only_authenticated_attempts_have_an_event_type(world: World):
+def test_only_authenticated_attempts_have_an_event_type(world):
     webhook = world.webhook(event_header="X-Kind")
     headers = {"X-Kind": "paid", "X-Service-Delivery-Id": "event-1"}
 
@@ -293,7 +292,7 @@ def test_only_authenticated_attempts_have_an_event_type(world: World):
     ]
 
 
-def test_delivery_with_an_unusable_event_type_is_accepted_without_it(world: World):
+def test_delivery_with_an_unusable_event_type_is_accepted_without_it(world):
     webhook = world.webhook(event_header="X-Kind")
 
     statuses = [
@@ -305,7 +304,7 @@ def test_delivery_with_an_unusable_event_type_is_accepted_without_it(world: Worl
     assert {row.event for row in world.log(webhook)} == {None}
 
 
-def test_conflicting_event_headers_give_no_event_type(world: World):
+def test_conflicting_event_headers_give_no_event_type(world):
     webhook = world.webhook(event_header="X-Kind")
     bearer = ("Authorization", f"Bearer {webhook.reveal()}")
 
@@ -316,7 +315,7 @@ def test_conflicting_event_headers_give_no_event_type(world: World):
     assert [row.event for row in world.log(webhook)] == ["paid", None]
 
 
-def test_new_event_header_applies_immediately_in_another_process(world: World):
+def test_new_event_header_applies_immediately_in_another_process(world):
     webhook, other = world.webhook(), world.another_process()
     other.post(webhook, b"1", headers={"X-Kind": "paid"})
 
@@ -341,7 +340,7 @@ def test_new_event_header_applies_immediately_in_another_process(world: World):
         ),
     ],
 )
-def test_unusable_event_header_is_rejected(world: World, options, header, message):
+def test_unusable_event_header_is_rejected(world, options, header, message):
     with pytest.raises(Invalid, match=message):
         world.webhook(event_header=header, **options)
 

@@ -45,7 +45,7 @@ def output(tmp_path: Path) -> Path:
     return tmp_path / "output"
 
 
-def test_first_process_reaps_orphans_and_stops_on_sigterm(tmp_path: Path, output: Path):
+def test_first_process_reaps_orphans_and_stops_on_sigterm(tmp_path, output):
     variables = {"HOOKMILL_DATA_DIR": str(tmp_path / "data"), "HOOKMILL_FREE_SPACE_MIN_MB": "1"}
     with first_process("serve", "--port", str(free_port()), output=output, **variables) as process:
         until(lambda: "is ready at" in output.read_text(), output.read_text, pause_seconds=0.1)
@@ -62,6 +62,6 @@ def test_first_process_reaps_orphans_and_stops_on_sigterm(tmp_path: Path, output
         assert process.wait(LONG_SECONDS) == 0, output.read_text()
 
 
-def test_first_process_ends_with_the_exit_status_of_the_command(output: Path):
+def test_first_process_ends_with_the_exit_status_of_the_command(output):
     with first_process("no-command", output=output) as process:
         assert process.wait(LONG_SECONDS) == 2

@@ -82,7 +82,7 @@ def kill_fork_server() -> None:
     until(lambda: not still_running([process]), "the fork server has ended")
 
 
-def test_each_order_starts_a_process_with_its_own_channel_and_name(fork_server: ForkServer):
+def test_each_order_starts_a_process_with_its_own_channel_and_name(fork_server):
     with order_process(fork_server) as one, order_process(fork_server) as other:
         process = process_at(one)
 
@@ -91,7 +91,7 @@ def test_each_order_starts_a_process_with_its_own_channel_and_name(fork_server: 
         assert process_at(other) != process
 
 
-def test_process_ends_with_its_channel_and_leaves_no_zombie(fork_server: ForkServer):
+def test_process_ends_with_its_channel_and_leaves_no_zombie(fork_server):
     with order_process(fork_server) as channel:
         process = process_at(channel)
     process.wait(LONG_SECONDS)
@@ -100,7 +100,7 @@ def test_process_ends_with_its_channel_and_leaves_no_zombie(fork_server: ForkSer
 
 
 @pytest.mark.parametrize("job", ["fail", "exit"])
-def test_channel_of_a_failed_process_is_closed(fork_server: ForkServer, job: str):
+def test_channel_of_a_failed_process_is_closed(fork_server, job):
     with order_process(fork_server, job) as channel:
         assert channel.recv(1) == b""
 
@@ -113,7 +113,7 @@ def fail_with_a_log() -> None:
     order_process(ForkServer({"fail": fail}), "fail").recv(1)
 
 
-def test_log_names_the_failed_process_without_the_error_message(tmp_path: Path):
+def test_log_names_the_failed_process_without_the_error_message(tmp_path):
     output = tmp_path / "output"
 
     assert Forked(fail_with_a_log, (), os.environ, tmp_path, output).wait(60) == 0
@@ -127,7 +127,7 @@ def test_log_names_the_failed_process_without_the_error_message(tmp_path: Path):
     assert "a secret" not in text
 
 
-def test_killed_fork_server_is_replaced_and_its_processes_continue(fork_server: ForkServer, monkeypatch):
+def test_killed_fork_server_is_replaced_and_its_processes_continue(fork_server, monkeypatch):
     monkeypatch.setattr(fork_server_module, "RESTART_SECONDS", 2.0)
     with order_process(fork_server) as before:
         process = process_at(before)
@@ -138,7 +138,7 @@ def test_killed_fork_server_is_replaced_and_its_processes_continue(fork_server: 
         assert process_at(before) == process
 
 
-def test_failed_start_of_the_fork_server_is_retried(fork_server: ForkServer, monkeypatch):
+def test_failed_start_of_the_fork_server_is_retried(fork_server, monkeypatch):
     fork, failures = os.fork, []
 
     def fail_twice() -> int:
@@ -155,7 +155,7 @@ def test_failed_start_of_the_fork_server_is_retried(fork_server: ForkServer, mon
     assert len(failures) == 2
 
 
-def test_order_fails_immediately_if_the_socket_is_full(fork_server: ForkServer):
+def test_order_fails_immediately_if_the_socket_is_full(fork_server):
     # The buffer is small, because each order in it starts a process later.
     fork_server._order_sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
     suspended = running_fork_server()
@@ -178,7 +178,7 @@ def test_order_fails_immediately_if_the_socket_is_full(fork_server: ForkServer):
     until(is_answered, "the socket has space again")
 
 
-def test_processes_ignore_signals_that_the_supervisor_handles(fork_server: ForkServer):
+def test_processes_ignore_signals_that_the_supervisor_handles(fork_server):
     with order_process(fork_server) as channel:
         process = process_at(channel)
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -190,7 +190,7 @@ def test_processes_ignore_signals_that_the_supervisor_handles(fork_server: ForkS
             assert process_at(other).ppid() == process.ppid()
 
 
-def test_process_has_no_standard_input_and_prints_to_standard_error(fork_server: ForkServer):
+def test_process_has_no_standard_input_and_prints_to_standard_error(fork_server):
     with order_process(fork_server) as channel:
         pid = process_at(channel).pid
         files = [Path(f"/proc/{pid}/fd/{descriptor}").readlink() for descriptor in range(3)]
@@ -199,7 +199,7 @@ def test_process_has_no_standard_input_and_prints_to_standard_error(fork_server:
     assert files[1] == files[2]
 
 
-def test_worker_ends_with_its_channel_although_it_has_unread_messages(tmp_path: Path):
+def test_worker_ends_with_its_channel_although_it_has_unread_messages(tmp_path):
     settings = Settings(data_dir=tmp_path)
     app.open_store(settings, create=True).close()
     jobs = {WORKER: partial(work_beside_serve, settings=settings, build="0123456789ab")}

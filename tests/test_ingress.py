@@ -15,7 +15,7 @@ from tests.support.world import World, world_for_test
 
 
 @pytest.mark.parametrize("mode", [AuthMode.TOKEN, AuthMode.SIGNATURE])
-def test_delivery_without_a_proof_is_rejected(sqlite_store: str, mode: AuthMode):
+def test_delivery_without_a_proof_is_rejected(sqlite_store, mode):
     for world in world_for_test(sqlite_store):
         scheme = "standard_webhooks" if mode is AuthMode.SIGNATURE else None
         created = world.webhook(auth_mode=mode, signature_scheme=scheme)
@@ -56,9 +56,7 @@ def fail_for(automation: str, monkeypatch: pytest.MonkeyPatch, owner: type, meth
 
 
 @pytest.mark.parametrize(("owner", "method"), [(RunPolicy, "policy_key"), (Subscription, "matches")])
-def test_fault_in_one_automation_interrupts_only_its_run(
-    world: World, owner: type, method: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_fault_in_one_automation_interrupts_only_its_run(world, owner, method, monkeypatch):
     webhook = world.webhook()
     faulty = world.automation("faulty", webhook)
     world.automation("healthy", webhook)
@@ -76,7 +74,7 @@ def test_fault_in_one_automation_interrupts_only_its_run(
     world.failures.clear()
 
 
-def test_fault_in_one_trigger_leaves_the_others_of_its_automation(sqlite_store: str, monkeypatch: pytest.MonkeyPatch):
+def test_fault_in_one_trigger_leaves_the_others_of_its_automation(sqlite_store, monkeypatch):
     original = DeliveryFilter.matches
 
     def matches(self: DeliveryFilter, event: str | None, payload: Parsed) -> bool:
@@ -99,7 +97,7 @@ def test_fault_in_one_trigger_leaves_the_others_of_its_automation(sqlite_store: 
         assert [run.state for run in world.runs(webhook)] == [RunState.QUEUED]
 
 
-def test_unexpected_fault_is_answered_503_and_reported(sqlite_store: str, monkeypatch: pytest.MonkeyPatch):
+def test_unexpected_fault_is_answered_503_and_reported(sqlite_store, monkeypatch):
     for world in world_for_test(sqlite_store):
         webhook = world.webhook()
         monkeypatch.setattr("hookmill.ingress.identify", lambda *_: 1 / 0)

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import cast
 
 import pytest
@@ -73,9 +72,7 @@ def test_number_of_remembered_errors_is_bounded():
     assert len(limiter._recent) <= 256
 
 
-def test_log_line_has_the_number_of_suppressed_lines(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-):
+def test_log_line_has_the_number_of_suppressed_lines(capsys, monkeypatch):
     monkeypatch.setattr(log, "_limiter", RepeatedErrorLimiter())
     log.configure(Settings())
     now = time.monotonic()
@@ -117,9 +114,7 @@ def test_line_and_its_end_are_written_together():
         (ssl.SSLError(1, "canary"), "a fault of type SSLError"),
     ],
 )
-def test_fault_of_the_operating_system_is_logged_with_its_reason(
-    exception: OSError, why: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-):
+def test_fault_of_the_operating_system_is_logged_with_its_reason(exception, why, capsys, monkeypatch):
     monkeypatch.setattr(log, "_limiter", RepeatedErrorLimiter())
     log.configure(Settings())
 
@@ -128,9 +123,7 @@ def test_fault_of_the_operating_system_is_logged_with_its_reason(
     assert json.loads(capsys.readouterr().err)["why"] == why
 
 
-def test_messages_of_the_http_server_are_logged_as_json(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-):
+def test_messages_of_the_http_server_are_logged_as_json(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(log, "_limiter", RepeatedErrorLimiter())
     settings = Settings(data_dir=tmp_path)
     log.configure(settings)
@@ -150,9 +143,7 @@ def test_messages_of_the_http_server_are_logged_as_json(
     assert "canary" not in output.out + output.err
 
 
-def test_unexpected_fault_is_logged_with_its_place_without_its_text(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-):
+def test_unexpected_fault_is_logged_with_its_place_without_its_text(capsys, monkeypatch):
     monkeypatch.setattr(log, "_limiter", RepeatedErrorLimiter())
     log.configure(Settings())
 

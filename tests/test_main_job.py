@@ -7,7 +7,6 @@ import re
 import subprocess
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -46,7 +45,7 @@ def payload_of_run(service: Service, delivery_id: str) -> bytes:
         return (service.data_dir / "runs" / run_id(run.id) / "event-payload.json").read_bytes()
 
 
-def test_printed_curl_command_starts_a_run_each_time(service: Service):
+def test_printed_curl_command_starts_a_run_each_time(service):
     payloads = []
     for _ in range(2):
         result = subprocess.run(["sh", "-c", printed_command(service)], capture_output=True, check=True, timeout=30)
@@ -78,7 +77,7 @@ def pull_request_event() -> bytes:
     return json.dumps({"action": "opened", "commits": commits}, indent=2, ensure_ascii=False).encode()
 
 
-def test_large_body_is_attached_to_its_run_byte_for_byte(service: Service, tmp_path: Path):
+def test_large_body_is_attached_to_its_run_byte_for_byte(service, tmp_path):
     body = pull_request_event()
     assert 95_000 < len(body) < 125_000
     (tmp_path / "body.json").write_bytes(body)
@@ -89,7 +88,7 @@ def test_large_body_is_attached_to_its_run_byte_for_byte(service: Service, tmp_p
     assert payload_of_run(service, json.loads(result.stdout)["delivery_id"]) == body
 
 
-def test_only_the_worker_process_has_a_lower_priority(service: Service):
+def test_only_the_worker_process_has_a_lower_priority(service):
     printed_command(service)
 
     niceness = {part: {process.nice() for process in processes} for part, processes in parts_of(service).items()}

@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import psutil
 import pytest
@@ -61,7 +60,7 @@ def test_environment_of_an_unprotected_process_is_readable():
             process.kill()
 
 
-def test_environments_of_the_service_processes_are_unreadable(tmp_path: Path):
+def test_environments_of_the_service_processes_are_unreadable(tmp_path):
     service = Service(tmp_path, port=free_port())
     with started(sys.executable, "-m", "hookmill", "serve", service=service):
         until(lambda: "is ready at" in service.log(), service.log)
@@ -90,7 +89,7 @@ print(*sorted(names))
 
 
 @pytest.mark.proof
-def test_memory_of_restarted_service_processes_is_unreadable(tmp_path: Path):
+def test_memory_of_restarted_service_processes_is_unreadable(tmp_path):
     service = Service(tmp_path, port=free_port())
     with started(sys.executable, "-m", "hookmill", "serve", service=service):
         wait_until_announced(service)
@@ -118,7 +117,7 @@ def stay_protected() -> None:
     time.sleep(60)
 
 
-def test_protected_process_can_set_its_name(tmp_path: Path):
+def test_protected_process_can_set_its_name(tmp_path):
     process = Forked(stay_protected, (), os.environ, tmp_path, tmp_path / "output")
     try:
         until(lambda: psutil.Process(process.pid).name() == "hookmill:test", "the process has its name")
@@ -144,7 +143,7 @@ main(sys.argv[1:])
 
 
 @pytest.mark.parametrize("command", ["serve", "worker"])
-def test_service_is_protected_before_it_loads_its_modules(command: str, tmp_path: Path):
+def test_service_is_protected_before_it_loads_its_modules(command, tmp_path):
     environment = {"PATH": os.environ["PATH"], "HOOKMILL_DATA_DIR": str(tmp_path), "HOOKMILL_PORT": "no number"}
 
     output = subprocess.run(

@@ -10,7 +10,7 @@ from hookmill.domain.ids import AutomationId
 from hookmill.domain.run import RunState
 from hookmill.store import alarm_inputs
 from hookmill.store.runs import held
-from tests.alarms.conftest import Watch, claim, finish
+from tests.alarms.conftest import claim, finish
 from tests.store.query_plans import query_plans, scans_many_runs
 from tests.support.counts import ON_POSTGRES_IN_PROOF
 from tests.support.world import World
@@ -48,9 +48,7 @@ FAILED, SUCCEEDED = RunState.FAILED, RunState.SUCCEEDED
 
 
 @ON_POSTGRES_IN_PROOF
-def test_automation_with_failed_runs_in_a_row_is_reported_until_one_succeeds(
-    watch: Watch, world: World, perform: Perform
-):
+def test_automation_with_failed_runs_in_a_row_is_reported_until_one_succeeds(watch, world, perform):
     automation(world)
     perform(FAILED, FAILED, FAILED, FAILED, SUCCEEDED, FAILED, FAILED, RunState.INTERRUPTED)
     perform(RunState.CANCELLED, FAILED)
@@ -67,7 +65,7 @@ def test_automation_with_failed_runs_in_a_row_is_reported_until_one_succeeds(
     assert [event.value for event, _ in watch.events()] == ["raised", "resolved"]
 
 
-def test_automation_that_paused_itself_is_reported_until_it_is_enabled(watch: Watch, world: World, perform: Perform):
+def test_automation_that_paused_itself_is_reported_until_it_is_enabled(watch, world, perform):
     paused = automation(world, policy={"pause_after_failures": 2})
     perform(FAILED, FAILED)
     watch.evaluate()
@@ -81,7 +79,7 @@ def test_automation_that_paused_itself_is_reported_until_it_is_enabled(watch: Wa
     assert (list(still_open), watch.open()) == ([FAILING], {})
 
 
-def test_run_that_waits_for_a_worker_is_reported_until_it_starts(watch: Watch, world: World, perform: Perform):
+def test_run_that_waits_for_a_worker_is_reported_until_it_starts(watch, world, perform):
     automation(world)
     source = world.management.webhooks.secret_for_sending(world.may, "source")
     world.post(source)
@@ -96,7 +94,7 @@ def test_run_that_waits_for_a_worker_is_reported_until_it_starts(watch: Watch, w
     assert raised[WAITING].summary == "A run has waited for a worker for more than 15 min."
 
 
-def test_run_that_no_worker_has_decided_about_is_reported(watch: Watch, world: World, perform: Perform):
+def test_run_that_no_worker_has_decided_about_is_reported(watch, world, perform):
     automation(world, policy={"concurrency": {"key": "/n", "limit": 1}})
     world.post(world.management.webhooks.secret_for_sending(world.may, "source"))
 
@@ -106,7 +104,7 @@ def test_run_that_no_worker_has_decided_about_is_reported(watch: Watch, world: W
 
 
 @ON_POSTGRES_IN_PROOF
-def test_run_that_waited_behind_another_is_no_waiting_run(watch: Watch, world: World, perform: Perform):
+def test_run_that_waited_behind_another_is_no_waiting_run(watch, world, perform):
     """The run is an hour old when it may start, and a worker claims it within a minute."""
     automation(world, policy={"concurrency": {"key": "/n", "limit": 1}})
     source = world.management.webhooks.secret_for_sending(world.may, "source")
@@ -125,9 +123,7 @@ def test_run_that_waited_behind_another_is_no_waiting_run(watch: Watch, world: W
     assert watch.open() == {}
 
 
-def test_search_for_waiting_runs_is_limited_and_reads_no_ended_runs(
-    watch: Watch, world: World, perform: Perform, monkeypatch: pytest.MonkeyPatch
-):
+def test_search_for_waiting_runs_is_limited_and_reads_no_ended_runs(watch, world, perform, monkeypatch):
     monkeypatch.setattr(alarm_inputs, "RUNS_READ", 3)
     automation(world)
     source = world.management.webhooks.secret_for_sending(world.may, "source")

@@ -19,7 +19,6 @@ from hookmill.domain.errors import DestinationUnavailable
 from hookmill.maintenance import advance_retention_time, disk_space
 from tests.alarms.conftest import Watch
 from tests.support.certificates import write_certificates
-from tests.support.world import World
 
 DISK = (AlarmKind.DISK_LOW, "disk of here")
 CLOCK = (AlarmKind.CLOCK_WRONG, "clock of here")
@@ -39,7 +38,7 @@ def evaluator(watch: Watch, thresholds: AlarmThresholds | None = None, **config:
     return AlarmEvaluator(watch.database, replace(watch.config, **changes), watch.world.clock)
 
 
-def test_disk_with_too_little_space_is_reported_until_it_has_enough(present: Watch, tmp_path: Path):
+def test_disk_with_too_little_space_is_reported_until_it_has_enough(present, tmp_path):
     def read_free_space() -> FreeSpace:
         space = disk_space(tmp_path, 0)
         return FreeSpace(free_bytes=space.free_bytes, free_inodes=None)
@@ -64,7 +63,7 @@ def test_disk_with_too_little_space_is_reported_until_it_has_enough(present: Wat
     assert url.startswith("https://hooks.test/team/alarms/alm_")
 
 
-def test_disk_that_cannot_be_read_changes_nothing(present: Watch, tmp_path: Path):
+def test_disk_that_cannot_be_read_changes_nothing(present, tmp_path):
     spaces = [FreeSpace(free_bytes=0, free_inodes=None)]
 
     def read_free_space() -> FreeSpace:
@@ -80,7 +79,7 @@ def test_disk_that_cannot_be_read_changes_nothing(present: Watch, tmp_path: Path
     assert present.open()[DISK].clear_since is None
 
 
-def test_clock_that_differs_from_the_database_is_reported_until_it_is_right(present: Watch, world: World):
+def test_clock_that_differs_from_the_database_is_reported_until_it_is_right(present, world):
     here, clock = evaluator(present), world.clock
     real_time = clock.now
     advance_retention_time(world.database, real_time, 0)
@@ -100,7 +99,7 @@ def test_clock_that_differs_from_the_database_is_reported_until_it_is_right(pres
     assert (right, list(ahead), list(behind), present.open()) == ({}, [CLOCK], [CLOCK], {})
 
 
-def test_alarm_about_a_host_without_workers_is_resolved(present: Watch, world: World):
+def test_alarm_about_a_host_without_workers_is_resolved(present, world):
     evaluator(present, read_free_space=lambda: FreeSpace(free_bytes=0, free_inodes=None)).evaluate_host()
     other = evaluator(present, host="there")
     for _ in range(58):
@@ -136,9 +135,7 @@ def tls_server(directory: Path, *, days: int) -> Iterator[int]:
 
 
 @pytest.mark.parametrize(("days", "text"), [(13, "is valid until"), (-1, "expired on")])
-def test_certificate_that_ends_soon_is_reported_until_it_is_renewed(
-    present: Watch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, days: int, text: str
-):
+def test_certificate_that_ends_soon_is_reported_until_it_is_renewed(present, tmp_path, monkeypatch, days, text):
     monkeypatch.setattr(installation, "CERTIFICATE_PAUSE_SECONDS", 0)
     with tls_server(tmp_path, days=days) as port:
         here = evaluator(present, base_url=f"https://localhost:{port}/hooks")
@@ -159,7 +156,7 @@ def test_certificate_that_ends_soon_is_reported_until_it_is_renewed(
 
 
 @pytest.mark.parametrize("greeting", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
-def test_server_without_a_handshake_ends_the_reading_in_time(greeting: bytes):
+def test_server_without_a_handshake_ends_the_reading_in_time(greeting):
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def answer() -> None:
@@ -190,7 +187,7 @@ def test_name_that_cannot_be_looked_up_ends_no_evaluation(host: str):
         certificate_expiry(host, 443, 1)
 
 
-def test_http_base_url_has_no_certificate_and_no_alarm(present: Watch):
+def test_http_base_url_has_no_certificate_and_no_alarm(present):
     here = evaluator(present, base_url="http://localhost:1")
     present.world.clock.advance(seconds=200)
 

@@ -3,8 +3,6 @@
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
-
 from hookmill import alarm_watch
 from hookmill.alarm_watch import AlarmConfig, AlarmEvaluator, AlarmWatch
 from hookmill.domain.alarm import AlarmEvent, AlarmKind, AlarmNotice, AlarmState
@@ -15,7 +13,7 @@ from tests.alarms.conftest import Watch
 from tests.alarms.test_webhooks import FAILING, fail
 from tests.support.counts import ON_POSTGRES_IN_PROOF
 from tests.support.waiting import until
-from tests.support.world import PUBLIC_URL, World
+from tests.support.world import PUBLIC_URL
 
 
 def correct(watch: Watch, webhook: WebhookWithSecret) -> None:
@@ -25,7 +23,7 @@ def correct(watch: Watch, webhook: WebhookWithSecret) -> None:
     assert watch.open() == {}
 
 
-def test_notice_names_the_alarm_its_subject_and_its_page(watch: Watch, world: World):
+def test_notice_names_the_alarm_its_subject_and_its_page(watch, world):
     fail(world, world.webhook(), 5)
     watch.evaluate()
 
@@ -45,7 +43,7 @@ def test_notice_names_the_alarm_its_subject_and_its_page(watch: Watch, world: Wo
 
 
 @ON_POSTGRES_IN_PROOF
-def test_cause_that_comes_and_goes_sends_one_notice_an_hour(watch: Watch, world: World):
+def test_cause_that_comes_and_goes_sends_one_notice_an_hour(watch, world):
     source = world.webhook()
     fail(world, source, 5)
     watch.evaluate()
@@ -64,7 +62,7 @@ def test_cause_that_comes_and_goes_sends_one_notice_an_hour(watch: Watch, world:
     assert [event for event, _ in watch.events()] == [AlarmEvent.RAISED]
 
 
-def test_condition_that_holds_again_soon_is_the_same_alarm(watch: Watch, world: World):
+def test_condition_that_holds_again_soon_is_the_same_alarm(watch, world):
     source = world.webhook()
     fail(world, source, 5)
     watch.evaluate()
@@ -80,7 +78,7 @@ def test_condition_that_holds_again_soon_is_the_same_alarm(watch: Watch, world: 
 
 
 @ON_POSTGRES_IN_PROOF
-def test_snoozed_alarm_sends_its_notice_again_when_the_snooze_ends(watch: Watch, world: World):
+def test_snoozed_alarm_sends_its_notice_again_when_the_snooze_ends(watch, world):
     source = world.webhook()
     fail(world, source, 5)
     watch.evaluate()
@@ -98,7 +96,7 @@ def test_snoozed_alarm_sends_its_notice_again_when_the_snooze_ends(watch: Watch,
 
 
 @ON_POSTGRES_IN_PROOF
-def test_snooze_also_applies_to_the_next_alarm_of_the_subject(watch: Watch, world: World):
+def test_snooze_also_applies_to_the_next_alarm_of_the_subject(watch, world):
     source = world.webhook()
     fail(world, source, 5)
     watch.evaluate()
@@ -113,7 +111,7 @@ def test_snooze_also_applies_to_the_next_alarm_of_the_subject(watch: Watch, worl
     assert watch.events() == []
 
 
-def test_one_process_evaluates_and_another_takes_over_when_it_dies(watch: Watch, world: World):
+def test_one_process_evaluates_and_another_takes_over_when_it_dies(watch, world):
     other = Watch(world, watch.notices, world.another_process().database)
     fail(world, world.webhook(), 5)
     first = watch.evaluate()
@@ -128,9 +126,7 @@ def test_one_process_evaluates_and_another_takes_over_when_it_dies(watch: Watch,
     assert len(watch.events()) == 1
 
 
-def test_another_process_evaluates_directly_after_one_was_stopped(
-    watch: Watch, world: World, monkeypatch: pytest.MonkeyPatch
-):
+def test_another_process_evaluates_directly_after_one_was_stopped(watch, world, monkeypatch):
     monkeypatch.setattr(alarm_watch, "FIRST_EVALUATION_SECONDS", 0.01)
     other = Watch(world, watch.notices, world.another_process().database)
     world.clock.advance(seconds=240)
@@ -150,14 +146,14 @@ def test_another_process_evaluates_directly_after_one_was_stopped(
     assert not watch.evaluator.evaluate()
 
 
-def test_process_evaluates_after_the_clock_was_set_back(watch: Watch, world: World):
+def test_process_evaluates_after_the_clock_was_set_back(watch, world):
     other = Watch(world, watch.notices)
     world.clock.advance(days=-1)
 
     assert other.evaluator.evaluate()
 
 
-def test_simultaneous_evaluations_raise_one_alarm(watch: Watch, world: World):
+def test_simultaneous_evaluations_raise_one_alarm(watch, world):
     """Both processes find that the condition holds before either of them writes."""
     source = world.webhook()
     fail(world, source, 5)
@@ -176,7 +172,7 @@ def test_simultaneous_evaluations_raise_one_alarm(watch: Watch, world: World):
     assert len(watch.events()) == 1
 
 
-def test_old_resolved_alarms_are_removed(watch: Watch, world: World):
+def test_old_resolved_alarms_are_removed(watch, world):
     source, open_one = world.webhook(), world.webhook("open")
     fail(world, source, 5)
     watch.evaluate()
@@ -194,7 +190,7 @@ def test_old_resolved_alarms_are_removed(watch: Watch, world: World):
         assert (kept, len(alarms.page(tx, world.factory.id))) == (2, 1)
 
 
-def test_thread_evaluates_by_itself_and_reports_an_error_once(world: World, monkeypatch: pytest.MonkeyPatch):
+def test_thread_evaluates_by_itself_and_reports_an_error_once(world, monkeypatch):
     monkeypatch.setattr(alarm_watch, "FIRST_EVALUATION_SECONDS", 0.01)
     monkeypatch.setattr(alarm_watch, "EVALUATION_SECONDS", 0.01)
     monkeypatch.setattr(alarm_watch, "PAUSE_FACTOR", 0)
@@ -202,7 +198,7 @@ def test_thread_evaluates_by_itself_and_reports_an_error_once(world: World, monk
     failures: list[str] = []
     calls: list[float] = []
 
-    def now() -> int:
+    def now():
         calls.append(time.monotonic())
         if len(calls) < 4:
             raise RuntimeError("no clock")

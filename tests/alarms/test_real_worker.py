@@ -7,7 +7,6 @@ import sqlite3
 import time
 from contextlib import closing
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -62,7 +61,7 @@ def has_retention_time(service: Service) -> bool:
 
 @pytest.mark.proof
 @pytest.mark.timeout(600)
-def test_each_cause_raises_its_alarm_in_a_real_service_and_ordinary_traffic_none(tmp_path: Path):
+def test_each_cause_raises_its_alarm_in_a_real_service_and_ordinary_traffic_none(tmp_path):
     runners = {"fail": {"argv": ["false"]}, "pass": {"argv": ["true"]}, "slow": {"argv": ["sleep", "900"]}}
     with (
         http_receiver() as receiver,
@@ -124,7 +123,7 @@ def test_each_cause_raises_its_alarm_in_a_real_service_and_ordinary_traffic_none
 
 @pytest.mark.proof
 @pytest.mark.timeout(600)
-def test_service_whose_worker_does_not_respond_says_so(tmp_path: Path):
+def test_service_whose_worker_does_not_respond_says_so(tmp_path):
     with (
         http_receiver() as receiver,
         serving(tmp_path / "data", alarm_private_addresses="true") as service,

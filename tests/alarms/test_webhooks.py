@@ -1,12 +1,10 @@
 """Alarms about webhooks, each raised by its cause, and none by ordinary traffic."""
 
-import pytest
-
 from hookmill.domain.alarm import AlarmEvent, AlarmKind, AlarmState
 from hookmill.domain.run import RunState
 from hookmill.management import WebhookWithSecret
 from hookmill.store import alarm_inputs, alarms
-from tests.alarms.conftest import Watch, claim, finish
+from tests.alarms.conftest import claim, finish
 from tests.support.counts import ON_POSTGRES_IN_PROOF
 from tests.support.world import World
 
@@ -28,7 +26,7 @@ def exceed_rate_limit(world: World, webhook: WebhookWithSecret) -> None:
 
 
 @ON_POSTGRES_IN_PROOF
-def test_webhook_without_the_expected_delivery_is_reported_until_one_arrives(watch: Watch, world: World):
+def test_webhook_without_the_expected_delivery_is_reported_until_one_arrives(watch, world):
     source = world.webhook(expect_every="2h")
     world.webhook("without a time")
     world.clock.advance(seconds=3_600)
@@ -52,7 +50,7 @@ def test_webhook_without_the_expected_delivery_is_reported_until_one_arrives(wat
     ]
 
 
-def test_expected_time_begins_with_each_change_that_lets_deliveries_in(watch: Watch, world: World):
+def test_expected_time_begins_with_each_change_that_lets_deliveries_in(watch, world):
     webhooks = world.management.webhooks
     world.webhook(expect_every="10m", enabled=False)
     watch.evaluate(minutes=11)
@@ -70,7 +68,7 @@ def test_expected_time_begins_with_each_change_that_lets_deliveries_in(watch: Wa
 
 
 @ON_POSTGRES_IN_PROOF
-def test_webhook_is_not_quiet_because_the_service_was_stopped(watch: Watch, world: World):
+def test_webhook_is_not_quiet_because_the_service_was_stopped(watch, world):
     source = world.webhook(expect_every="3h")
     world.post(source)
     watch.evaluate(minutes=2)
@@ -83,7 +81,7 @@ def test_webhook_is_not_quiet_because_the_service_was_stopped(watch: Watch, worl
     assert (before, list(watch.open())) == ({}, [QUIET])
 
 
-def test_sender_with_a_wrong_secret_is_reported_until_it_is_corrected(watch: Watch, world: World):
+def test_sender_with_a_wrong_secret_is_reported_until_it_is_corrected(watch, world):
     source, other = world.webhook(), world.webhook("other")
     world.post(source, b"[]")
     fail(world, other, 4)
@@ -108,7 +106,7 @@ def test_sender_with_a_wrong_secret_is_reported_until_it_is_corrected(watch: Wat
     assert watch.events() == [(event, FAILING[0]) for event in (AlarmEvent.RAISED, AlarmEvent.RESOLVED)]
 
 
-def test_sender_over_the_rate_limit_for_minutes_is_reported(watch: Watch, world: World):
+def test_sender_over_the_rate_limit_for_minutes_is_reported(watch, world):
     source = world.webhook()
     for _ in range(2):
         exceed_rate_limit(world, source)
@@ -123,7 +121,7 @@ def test_sender_over_the_rate_limit_for_minutes_is_reported(watch: Watch, world:
 
 
 @ON_POSTGRES_IN_PROOF
-def test_no_alarm_is_raised_in_an_hour_of_ordinary_traffic(watch: Watch, world: World):
+def test_no_alarm_is_raised_in_an_hour_of_ordinary_traffic(watch, world):
     """Deliveries with runs, duplicates, bodies that are not JSON, some wrong secrets, some failed runs, and one burst
     over the rate limit."""
     busy, rare = world.webhook("busy", expect_every="5m"), world.webhook("rare", expect_every="1h")
@@ -146,7 +144,7 @@ def test_no_alarm_is_raised_in_an_hour_of_ordinary_traffic(watch: Watch, world: 
     assert watch.events() == []
 
 
-def test_requests_of_doctor_raise_no_alarm(watch: Watch, world: World):
+def test_requests_of_doctor_raise_no_alarm(watch, world):
     probe = world.management.probes.create(world.may)
     fail(world, probe, 10)
     for _ in range(3):
@@ -156,7 +154,7 @@ def test_requests_of_doctor_raise_no_alarm(watch: Watch, world: World):
     assert watch.open() == {}
 
 
-def test_all_webhooks_are_evaluated_page_by_page(watch: Watch, world: World, monkeypatch: pytest.MonkeyPatch):
+def test_all_webhooks_are_evaluated_page_by_page(watch, world, monkeypatch):
     monkeypatch.setattr(alarm_inputs, "WEBHOOKS_PER_READ", 2)
     for number in range(5):
         fail(world, world.webhook(f"webhook {number}"), 5)
@@ -166,9 +164,7 @@ def test_all_webhooks_are_evaluated_page_by_page(watch: Watch, world: World, mon
     assert len(watch.open()) == 5
 
 
-def test_long_row_of_rejected_attempts_decides_nothing_within_the_limit_of_reads(
-    watch: Watch, world: World, monkeypatch: pytest.MonkeyPatch
-):
+def test_long_row_of_rejected_attempts_decides_nothing_within_the_limit_of_reads(watch, world, monkeypatch):
     monkeypatch.setattr(alarm_inputs, "ATTEMPTS_READ", (2, 4))
     source = world.webhook(expect_every="1h")
     since = world.clock.now
@@ -192,7 +188,7 @@ def test_long_row_of_rejected_attempts_decides_nothing_within_the_limit_of_reads
     assert list(watch.open()) == [QUIET]
 
 
-def test_alarm_of_a_deleted_webhook_is_resolved(watch: Watch, world: World):
+def test_alarm_of_a_deleted_webhook_is_resolved(watch, world):
     source = world.webhook()
     fail(world, source, 5)
     watch.evaluate()

@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -32,7 +31,7 @@ def world(store_url: str) -> Iterator[World]:
     yield from world_for_test(store_url, allows_private_addresses=True)
 
 
-def test_alarm_about_the_last_worker_is_sent_and_resolved_by_the_next_one(world: World, tmp_path: Path):
+def test_alarm_about_the_last_worker_is_sent_and_resolved_by_the_next_one(world, tmp_path):
     world.clock.now = time.time_ns() // 1000
     seconds = Seconds()
     settings = Settings(data_dir=tmp_path, base_url=PUBLIC_URL, alarm_private_addresses=True)

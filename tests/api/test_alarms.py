@@ -2,7 +2,6 @@
 
 import pytest
 
-from tests.api.client import Api, StockedFactory
 from tests.support.alarms import add_alarm
 from tests.support.world import START_US
 
@@ -10,7 +9,7 @@ FACTORY = "/factories/default"
 HOUR = 3_600_000_000
 
 
-def test_alarms_are_paginated_newest_first_and_filtered(api: Api, stocked: StockedFactory):
+def test_alarms_are_paginated_newest_first_and_filtered(api, stocked):
     factory = api.world.factory.id
     resolved = [
         add_alarm(api.world.database, factory, f"wh_{number}", at=START_US + number, resolved_at=START_US + HOUR)
@@ -32,7 +31,7 @@ def test_alarms_are_paginated_newest_first_and_filtered(api: Api, stocked: Stock
     assert api.get(f"{FACTORY}/alarms?open=maybe").status == 422
 
 
-def test_alarm_is_snoozed_for_hours_or_until_a_time_and_woken(api: Api, stocked: StockedFactory):
+def test_alarm_is_snoozed_for_hours_or_until_a_time_and_woken(api, stocked):
     path = f"{FACTORY}/alarms/{stocked.alarm}"
 
     for_hours = api.post(f"{path}/snooze", {"hours": 2}).json
@@ -61,7 +60,7 @@ def test_alarm_is_snoozed_for_hours_or_until_a_time_and_woken(api: Api, stocked:
         ({"until": "tomorrow"}, "/until"),
     ],
 )
-def test_unusable_snooze_is_refused_and_changes_nothing(api: Api, stocked: StockedFactory, body, pointer):
+def test_unusable_snooze_is_refused_and_changes_nothing(api, stocked, body, pointer):
     path = f"{FACTORY}/alarms/{stocked.alarm}"
 
     refused = api.post(f"{path}/snooze", body)
@@ -70,7 +69,7 @@ def test_unusable_snooze_is_refused_and_changes_nothing(api: Api, stocked: Stock
     assert api.get(path).json["state"] == "open"
 
 
-def test_resolved_alarm_is_neither_snoozed_nor_woken(api: Api):
+def test_resolved_alarm_is_neither_snoozed_nor_woken(api):
     alarm = add_alarm(api.world.database, api.world.factory.id, "wh_1", resolved_at=START_US)
 
     answers = [api.post(f"{FACTORY}/alarms/{alarm}/snooze", {"hours": 1}), api.post(f"{FACTORY}/alarms/{alarm}/wake")]
@@ -78,7 +77,7 @@ def test_resolved_alarm_is_neither_snoozed_nor_woken(api: Api):
     assert [(answer.status, answer.json["code"]) for answer in answers] == [(409, "conflict")] * 2
 
 
-def test_alarms_of_the_installation_are_apart_from_those_of_factories(api: Api, stocked: StockedFactory):
+def test_alarms_of_the_installation_are_apart_from_those_of_factories(api, stocked):
     listed = [alarm["id"] for alarm in api.get("/alarms", key=api.admin).json["items"]]
     snoozed = api.post(f"/alarms/{stocked.installation_alarm}/snooze", {"hours": 1}, key=api.admin)
 

@@ -58,7 +58,7 @@ def limited_attempt(sqlite_store: str) -> Iterator[Attempt]:
         yield begun_attempt(api)
 
 
-def test_report_is_stored_with_the_run(attempt: Attempt):
+def test_report_is_stored_with_the_run(attempt):
     assert attempt.report().status == 204
     # Networks repeat requests.
     assert attempt.report().status == 204
@@ -75,7 +75,7 @@ def test_report_is_stored_with_the_run(attempt: Attempt):
     }
 
 
-def test_second_report_with_another_content_is_refused(attempt: Attempt):
+def test_second_report_with_another_content_is_refused(attempt):
     attempt.report()
 
     answer = attempt.report({"state": "failed", "reason": "canary"})
@@ -84,7 +84,7 @@ def test_second_report_with_another_content_is_refused(attempt: Attempt):
     assert answer.json["detail"].endswith("already has another report. The first one counts.")
 
 
-def test_report_about_an_attempt_that_has_ended_is_refused(attempt: Attempt):
+def test_report_about_an_attempt_that_has_ended_is_refused(attempt):
     attempt.end()
 
     answer = attempt.report()
@@ -94,13 +94,13 @@ def test_report_about_an_attempt_that_has_ended_is_refused(attempt: Attempt):
 
 
 @pytest.mark.parametrize("token", ["", "hat_other", TOKEN[:-1], TOKEN + "t", "an API key"])
-def test_only_the_token_of_the_attempt_authenticates(attempt: Attempt, token: str):
+def test_only_the_token_of_the_attempt_authenticates(attempt, token):
     answer = attempt.report(token=token if token != "an API key" else attempt.api.admin)
 
     assert (answer.status, answer.headers["www-authenticate"]) == (401, "Bearer")
 
 
-def test_unknown_attempts_are_answered_like_wrong_tokens(attempt: Attempt):
+def test_unknown_attempts_are_answered_like_wrong_tokens(attempt):
     bodies = {
         attempt.report(attempt=each, token=token).body
         for each, token in (
@@ -114,11 +114,11 @@ def test_unknown_attempts_are_answered_like_wrong_tokens(attempt: Attempt):
     assert len(bodies) == 1
 
 
-def test_token_of_an_attempt_is_no_api_key(attempt: Attempt):
+def test_token_of_an_attempt_is_no_api_key(attempt):
     assert attempt.api.get("/me", key=TOKEN).status == 401
 
 
-def test_failed_authentications_are_limited_and_valid_ones_are_not(limited_attempt: Attempt):
+def test_failed_authentications_are_limited_and_valid_ones_are_not(limited_attempt):
     statuses = [limited_attempt.report(token="hat_other").status for _ in range(4)]
 
     assert statuses == [401, 401, 401, 429]
@@ -135,12 +135,12 @@ def test_failed_authentications_are_limited_and_valid_ones_are_not(limited_attem
         ({**DONE, "unknown": 1}, "/unknown"),
     ],
 )
-def test_unusable_report_is_refused_with_its_place(attempt: Attempt, body: Any, pointer: str):
+def test_unusable_report_is_refused_with_its_place(attempt, body, pointer):
     answer = attempt.report(body)
 
     assert answer.status == 422
     assert [error["pointer"] for error in answer.json["errors"]] == [pointer]
 
 
-def test_report_has_a_size_limit(attempt: Attempt):
+def test_report_has_a_size_limit(attempt):
     assert attempt.report({"state": "succeeded", "result": "x" * 70_000}).status == 413

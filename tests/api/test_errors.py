@@ -7,7 +7,6 @@ import pytest
 from hookmill.domain.errors import DatabaseUnreachable, DiskFull, Revoked
 from hookmill.web.api import problems
 from hookmill.web.api.problems import ERROR_CODES, RETRY_SECONDS
-from tests.api.client import Api, StockedFactory
 
 WEBHOOKS = "/factories/default/webhooks"
 WEBHOOK = f"{WEBHOOKS}/wh_000"
@@ -24,7 +23,7 @@ WEBHOOK = f"{WEBHOOKS}/wh_000"
         ("GET", "/members", 403, "forbidden"),
     ],
 )
-def test_every_error_has_the_same_fields(shared_api: Api, method, path, status, code):
+def test_every_error_has_the_same_fields(shared_api, method, path, status, code):
     answer = shared_api.request(method, path)
 
     assert (answer.status, answer.headers["content-type"]) == (status, "application/problem+json")
@@ -36,7 +35,7 @@ def test_every_error_has_the_same_fields(shared_api: Api, method, path, status, 
     assert (problem["title"], ERROR_CODES[code].status) == (ERROR_CODES[code].title, status)
 
 
-def test_conflict_names_the_existing_resource(api: Api):
+def test_conflict_names_the_existing_resource(api):
     api.post(WEBHOOKS, {"name": "taken"})
 
     answer = api.post(WEBHOOKS, {"name": "taken"})
@@ -45,7 +44,7 @@ def test_conflict_names_the_existing_resource(api: Api):
     assert "taken" in answer.json["detail"]
 
 
-def test_unexpected_error_is_answered_500_without_details(api: Api, monkeypatch: pytest.MonkeyPatch):
+def test_unexpected_error_is_answered_500_without_details(api, monkeypatch):
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("/a/path/of/ours with a secret")
 
@@ -60,7 +59,7 @@ def test_unexpected_error_is_answered_500_without_details(api: Api, monkeypatch:
     api.unexpected_errors.clear()
 
 
-def test_unavailable_store_is_answered_503_with_retry_after(api: Api, stocked: StockedFactory):
+def test_unavailable_store_is_answered_503_with_retry_after(api, stocked):
     path = api.world.database.path
     assert path is not None
     api.world.database.discard_connections()
@@ -79,7 +78,7 @@ def test_unavailable_store_is_answered_503_with_retry_after(api: Api, stocked: S
     api.unexpected_errors.clear()
 
 
-def test_nearly_full_disk_refuses_only_operations_that_add_data(api: Api, stocked: StockedFactory):
+def test_nearly_full_disk_refuses_only_operations_that_add_data(api, stocked):
     factory = "/factories/default"
     webhook, automation = f"{WEBHOOKS}/{stocked.webhook.webhook.uid}", f"{factory}/automations/{stocked.automation.id}"
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [stocked.webhook.webhook.uid]}}
@@ -125,7 +124,7 @@ def test_nearly_full_disk_refuses_only_operations_that_add_data(api: Api, stocke
     api.unexpected_errors.clear()
 
 
-def test_full_disk_is_answered_503_and_changes_nothing(api: Api, stocked: StockedFactory):
+def test_full_disk_is_answered_503_and_changes_nothing(api, stocked):
     webhook = f"{WEBHOOKS}/{stocked.webhook.webhook.uid}"
     automation = f"/factories/default/automations/{stocked.automation.id}"
     before = api.get(automation).body
@@ -145,7 +144,7 @@ def test_full_disk_is_answered_503_and_changes_nothing(api: Api, stocked: Stocke
     api.unexpected_errors.clear()
 
 
-def test_each_unexpected_error_is_reported(api: Api, monkeypatch: pytest.MonkeyPatch):
+def test_each_unexpected_error_is_reported(api, monkeypatch):
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError
 
@@ -164,7 +163,7 @@ def test_revoked_key_is_answered_like_a_missing_one():
     assert json.loads(bytes(answer.body))["code"] == "authentication_failed"
 
 
-def test_factory_defined_by_files_refuses_changes_of_definitions(api: Api, stocked: StockedFactory):
+def test_factory_defined_by_files_refuses_changes_of_definitions(api, stocked):
     api.management.factories.define_by_files(api.world.may)
     path = f"{WEBHOOKS}/{stocked.webhook.webhook.uid}"
 
@@ -181,7 +180,7 @@ def test_factory_defined_by_files_refuses_changes_of_definitions(api: Api, stock
     assert api.get("/factories/default").json["defined_by_files"] is True
 
 
-def test_change_with_one_invalid_field_changes_no_field(api: Api, stocked: StockedFactory):
+def test_change_with_one_invalid_field_changes_no_field(api, stocked):
     path = f"{WEBHOOKS}/{stocked.webhook.webhook.uid}"
     before = api.get(path).body
 
@@ -191,7 +190,7 @@ def test_change_with_one_invalid_field_changes_no_field(api: Api, stocked: Stock
     assert api.get(path).body == before
 
 
-def test_last_admin_of_the_team_cannot_be_removed(api: Api):
+def test_last_admin_of_the_team_cannot_be_removed(api):
     last_admin = api.post(
         "/members", {"email": "only@example.com", "name": "Only", "is_admin": True}, key=api.admin
     ).json
@@ -203,7 +202,7 @@ def test_last_admin_of_the_team_cannot_be_removed(api: Api):
         assert (answer.status, answer.json["code"]) == (409, "conflict")
 
 
-def test_roles_are_granted_and_revoked(api: Api, stocked: StockedFactory):
+def test_roles_are_granted_and_revoked(api, stocked):
     path = f"/members/{stocked.member}/roles/default"
 
     granted = api.put(path, {"role": "manager"}, key=api.admin)

@@ -10,7 +10,7 @@ import pytest
 from hookmill.domain.permission import Role
 from hookmill.web.api import application, middleware, operations
 from hookmill.web.api.openapi import openapi_document
-from tests.api.client import Api, StockedFactory
+from tests.api.client import Api
 from tests.support.service import Answer
 
 BACKTESTS = "/factories/default/backtests"
@@ -54,7 +54,7 @@ def blocked_backtests(api: Api, monkeypatch: pytest.MonkeyPatch) -> Iterator[Blo
     blocked.close()
 
 
-def test_key_has_one_expensive_operation_at_a_time(blocked_backtests: BlockedBacktests, stocked: StockedFactory):
+def test_key_has_one_expensive_operation_at_a_time(blocked_backtests, stocked):
     path = EXPLANATION.format(**stocked.path_parameters)
     first = blocked_backtests.begin(blocked_backtests.api.viewer)
 
@@ -67,7 +67,7 @@ def test_key_has_one_expensive_operation_at_a_time(blocked_backtests: BlockedBac
     assert blocked_backtests.api.get(path, key=blocked_backtests.api.viewer).status == 200
 
 
-def test_third_concurrent_expensive_operation_is_answered_429(blocked_backtests: BlockedBacktests):
+def test_third_concurrent_expensive_operation_is_answered_429(blocked_backtests):
     both = [
         blocked_backtests.begin(blocked_backtests.api.viewer),
         blocked_backtests.begin(blocked_backtests.api.manager),
@@ -80,9 +80,7 @@ def test_third_concurrent_expensive_operation_is_answered_429(blocked_backtests:
     assert [each.result(SECONDS).status for each in both] == [200, 200]
 
 
-def test_other_operations_do_not_wait_for_expensive_ones(
-    blocked_backtests: BlockedBacktests, monkeypatch: pytest.MonkeyPatch
-):
+def test_other_operations_do_not_wait_for_expensive_ones(blocked_backtests, monkeypatch):
     monkeypatch.setattr(middleware, "THREADS", 1)
     both = [
         blocked_backtests.begin(blocked_backtests.api.viewer),
@@ -96,7 +94,7 @@ def test_other_operations_do_not_wait_for_expensive_ones(
     assert are_done == [False, False]
 
 
-def test_failed_expensive_operation_frees_its_slot(api: Api):
+def test_failed_expensive_operation_frees_its_slot(api):
     answers = [api.post(BACKTESTS, {"webhook_ids": ["wh_nobodys"]}) for _ in range(3)]
 
     assert [answer.status for answer in answers] == [404, 404, 404]

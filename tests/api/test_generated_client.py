@@ -3,7 +3,6 @@
 import json
 import re
 import subprocess
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -66,7 +65,7 @@ def test_document_names_the_server_and_the_types_of_an_automation():
 
 
 @pytest.mark.proof
-def test_published_generator_makes_a_client_with_typed_bodies(tmp_path: Path):
+def test_published_generator_makes_a_client_with_typed_bodies(tmp_path):
     environment = python_package(GENERATOR)
     (tmp_path / "openapi.json").write_text(json.dumps(DOCUMENT))
     interpreter = [python(), "-c"]

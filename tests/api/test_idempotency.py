@@ -10,7 +10,7 @@ WEBHOOKS = "/factories/default/webhooks"
 KEY = {"Idempotency-Key": "6f0c0b9e-5a0e-4f4e-9b0c-2f7a3c1d8e55"}
 
 
-def test_retry_gets_the_same_answer_byte_for_byte(api: Api):
+def test_retry_gets_the_same_answer_byte_for_byte(api):
     first = api.post(WEBHOOKS, {"name": "one"}, headers=KEY)
     retry = api.post(WEBHOOKS, {"name": "one"}, headers=KEY)
 
@@ -33,7 +33,7 @@ def test_retry_gets_the_same_answer_byte_for_byte(api: Api):
     ],
     ids=["another body", "another factory", "another kind of resource"],
 )
-def test_idempotency_key_of_another_request_is_refused(api: Api, path, body):
+def test_idempotency_key_of_another_request_is_refused(api, path, body):
     api.factory("other")
     api.post(WEBHOOKS, {"name": "one"}, headers=KEY, key=api.admin)
     before = api.get(path, key=api.admin).json
@@ -44,7 +44,7 @@ def test_idempotency_key_of_another_request_is_refused(api: Api, path, body):
     assert api.get(path, key=api.admin).json == before
 
 
-def test_two_callers_may_use_the_same_idempotency_key(api: Api):
+def test_two_callers_may_use_the_same_idempotency_key(api):
     other = api.key("another manager", Role.MANAGER, "default")
 
     first = api.post(WEBHOOKS, {"name": "first"}, headers=KEY)
@@ -54,14 +54,14 @@ def test_two_callers_may_use_the_same_idempotency_key(api: Api):
     assert first.json["secret"] not in second.body.decode()
 
 
-def test_refused_request_leaves_its_idempotency_key_free(api: Api):
+def test_refused_request_leaves_its_idempotency_key_free(api):
     refused = api.post("/factories/default/webhooks", {"name": "x", "signature_scheme": "github"}, headers=KEY)
     answer = api.post(WEBHOOKS, {"name": "x"}, headers=KEY)
 
     assert (refused.status, answer.status) == (422, 201)
 
 
-def test_idempotency_key_expires_after_a_day(api: Api):
+def test_idempotency_key_expires_after_a_day(api):
     api.post(WEBHOOKS, {"name": "one"}, headers=KEY)
     api.world.clock.advance(days=1, seconds=1)
 
@@ -69,14 +69,14 @@ def test_idempotency_key_expires_after_a_day(api: Api):
 
 
 @pytest.mark.parametrize("key", ["", " ", "é", "x" * 256], ids=["empty", "blank", "not ASCII", "too long"])
-def test_idempotency_key_has_1_to_255_printable_characters(api: Api, key):
+def test_idempotency_key_has_1_to_255_printable_characters(api, key):
     answer = api.post(WEBHOOKS, {"name": "one"}, headers={"Idempotency-Key": key})
 
     assert answer.status == 422
     assert answer.json["errors"][0]["parameter"] == "Idempotency-Key"
 
 
-def test_every_creation_can_be_retried(api: Api, stocked: StockedFactory):
+def test_every_creation_can_be_retried(api, stocked):
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [stocked.webhook.webhook.uid]}}
     creations = {
         "/factories": {"name": "new"},
@@ -109,14 +109,14 @@ def automation(stocked: StockedFactory, prompt: str) -> dict[str, object]:
     return {"name": "new", "prompt": prompt, "triggers": [trigger]}
 
 
-def test_stored_answer_is_hardly_larger_than_the_answer(api: Api, stocked: StockedFactory):
+def test_stored_answer_is_hardly_larger_than_the_answer(api, stocked):
     answer = api.post("/factories/default/automations", automation(stocked, '"é"\n' * 5_000), headers=KEY)
 
     assert answer.status == 201
     assert stored_bytes(api) < len(answer.body) + 500
 
 
-def test_retry_of_a_large_answer_works_although_it_is_not_stored(api: Api, stocked: StockedFactory):
+def test_retry_of_a_large_answer_works_although_it_is_not_stored(api, stocked):
     body = automation(stocked, "é" * (STORED_BYTES_MAX // 2))
 
     first = api.post("/factories/default/automations", body, headers=KEY)

@@ -39,7 +39,7 @@ def send(api: Api, stocked: StockedFactory, *bodies: Any, **choices: Any) -> lis
 
 
 @pytest.mark.parametrize("number", [4, 5, 6])
-def test_pages_contain_each_delivery_once_newest_first(api: Api, stocked: StockedFactory, number):
+def test_pages_contain_each_delivery_once_newest_first(api, stocked, number):
     ids = send(api, stocked, *range(number - 1))
 
     log_pages = pages(api, f"{FACTORY}/deliveries", 2)
@@ -48,7 +48,7 @@ def test_pages_contain_each_delivery_once_newest_first(api: Api, stocked: Stocke
     assert [each["delivery_id"] for page in log_pages for each in page] == [*reversed(ids), stocked.delivery]
 
 
-def test_new_deliveries_do_not_shift_later_pages(api: Api, stocked: StockedFactory):
+def test_new_deliveries_do_not_shift_later_pages(api, stocked):
     ids = send(api, stocked, 1, 2, 3)
     first = api.get(f"{FACTORY}/deliveries?limit=2").json
 
@@ -61,7 +61,7 @@ def test_new_deliveries_do_not_shift_later_pages(api: Api, stocked: StockedFacto
 @pytest.mark.parametrize(
     "path", ["/factories", "/factories/default/webhooks", "/factories/default/secrets", "/schemes"]
 )
-def test_lists_are_paginated(api: Api, stocked: StockedFactory, path):
+def test_lists_are_paginated(api, stocked, path):
     for name in ("b", "a", "c"):
         api.factory(name)
     api.manager = api.admin
@@ -74,7 +74,7 @@ def test_lists_are_paginated(api: Api, stocked: StockedFactory, path):
     assert {len(page) for page in in_pages} == {1}
 
 
-def test_runs_and_the_audit_log_are_paginated_newest_first(api: Api, stocked: StockedFactory):
+def test_runs_and_the_audit_log_are_paginated_newest_first(api, stocked):
     send(api, stocked, *({"action": "opened", "number": number} for number in range(4)))
     for noun, time in (("runs", "created_at"), ("audit-log", "at")):
         whole = api.get(f"{FACTORY}/{noun}?limit=200").json["items"]
@@ -83,7 +83,7 @@ def test_runs_and_the_audit_log_are_paginated_newest_first(api: Api, stocked: St
         assert [each[time] for each in whole] == sorted((each[time] for each in whole), reverse=True)
 
 
-def test_cursor_of_another_list_is_refused(api: Api, stocked: StockedFactory):
+def test_cursor_of_another_list_is_refused(api, stocked):
     cursor = api.get(f"{FACTORY}/webhooks?limit=1").json["next_cursor"]
 
     assert api.get(f"{FACTORY}/deliveries?cursor={cursor}").status == 422
@@ -92,7 +92,7 @@ def test_cursor_of_another_list_is_refused(api: Api, stocked: StockedFactory):
 # Filters
 
 
-def test_log_is_filtered_by_webhook_label_time_and_identity(api: Api, stocked: StockedFactory):
+def test_log_is_filtered_by_webhook_label_time_and_identity(api, stocked):
     other = api.world.webhook("other")
     api.world.clock.advance(seconds=10)
     (original,) = send(api, stocked, {"n": 1}, headers={"X-Service-Delivery-Id": "evt/1 #+&"})
@@ -121,7 +121,7 @@ def test_log_is_filtered_by_webhook_label_time_and_identity(api: Api, stocked: S
     assert api.get(f"{FACTORY}/deliveries?webhook=nobody").status == 404
 
 
-def test_log_is_filtered_by_event_type(api: Api, stocked: StockedFactory):
+def test_log_is_filtered_by_event_type(api, stocked):
     typed = api.world.webhook("typed", event_header="X-Kind")
     for kind in ("order.paid", "order paid/1 #+&", "", "order.paid"):
         api.world.clock.advance(seconds=1)
@@ -145,7 +145,7 @@ def test_log_is_filtered_by_event_type(api: Api, stocked: StockedFactory):
     assert events(f"event=order.paid&cursor={page['next_cursor']}") == paid[2:]
 
 
-def test_dropped_attempts_are_counted_per_minute(api: Api, stocked: StockedFactory):
+def test_dropped_attempts_are_counted_per_minute(api, stocked):
     api.patch(f"{FACTORY}/webhooks/{stocked.webhook.webhook.uid}", {"enabled": False})
     for _ in range(3):
         assert api.world.post(stocked.webhook, b"{}").status == 404
@@ -163,7 +163,7 @@ def test_dropped_attempts_are_counted_per_minute(api: Api, stocked: StockedFacto
 HOSTILE = b'{"<script>": "</script><img src=x onerror=alert(1)>", "n": 1e400, "t": "\\u202e\\u0000"}'
 
 
-def test_payload_is_downloaded_byte_for_byte_and_cannot_run_scripts(api: Api, stocked: StockedFactory):
+def test_payload_is_downloaded_byte_for_byte_and_cannot_run_scripts(api, stocked):
     delivery = api.world.post(stocked.webhook, HOSTILE).delivery_id
 
     answer = api.get(f"{FACTORY}/deliveries/{delivery}/payload")
@@ -176,7 +176,7 @@ def test_payload_is_downloaded_byte_for_byte_and_cannot_run_scripts(api: Api, st
     assert "sandbox" in answer.headers["content-security-policy"]
 
 
-def test_response_headers_contain_no_name_from_a_user_or_sender(api: Api, stocked: StockedFactory):
+def test_response_headers_contain_no_name_from_a_user_or_sender(api, stocked):
     name = 'x"; filename="evil.html\\'
     webhook = api.world.webhook(name)
     delivery = api.world.post(webhook, b"{}", headers={"X-Service-Delivery-Id": name}).delivery_id
@@ -185,7 +185,7 @@ def test_response_headers_contain_no_name_from_a_user_or_sender(api: Api, stocke
         assert "evil" not in str(api.get(f"{FACTORY}/{path}").headers)
 
 
-def test_rejected_delivery_has_no_payload(api: Api, stocked: StockedFactory):
+def test_rejected_delivery_has_no_payload(api, stocked):
     api.world.post(stocked.webhook, b"{}", token="wrong")
     rejected = api.get(f"{FACTORY}/deliveries?label=rejected_auth").json["items"][0]["delivery_id"]
 
@@ -197,7 +197,7 @@ def test_rejected_delivery_has_no_payload(api: Api, stocked: StockedFactory):
 # Explanations, filter tests and replays
 
 
-def test_explanation_contains_each_condition_of_each_automation(api: Api, stocked: StockedFactory):
+def test_explanation_contains_each_condition_of_each_automation(api, stocked):
     (delivery,) = send(api, stocked, {"action": "closed"})
 
     (automation,) = api.get(f"{FACTORY}/deliveries/{delivery}/explanation").json["automations"]
@@ -223,7 +223,7 @@ def test_explanation_contains_each_condition_of_each_automation(api: Api, stocke
     ]
 
 
-def test_streamed_explanation_equals_the_one_encoded_as_a_whole(api: Api, stocked: StockedFactory):
+def test_streamed_explanation_equals_the_one_encoded_as_a_whole(api, stocked):
     api.world.automation("another", stocked.webhook)
 
     answer = api.get(f"{FACTORY}/deliveries/{stocked.delivery}/explanation").body
@@ -232,7 +232,7 @@ def test_streamed_explanation_equals_the_one_encoded_as_a_whole(api: Api, stocke
     assert len(json.loads(answer)["automations"]) == 2
 
 
-def test_filter_is_tested_on_one_delivery_and_on_the_latest_ones(api: Api, stocked: StockedFactory):
+def test_filter_is_tested_on_one_delivery_and_on_the_latest_ones(api, stocked):
     opened, closed = stocked.delivery, send(api, stocked, {"action": "closed"})[0]
     other = api.world.webhook("other")
     draft = {"action": ["closed"]}
@@ -251,7 +251,7 @@ def test_filter_is_tested_on_one_delivery_and_on_the_latest_ones(api: Api, stock
 
 
 @pytest.mark.parametrize("path", ["filter-tests", "backtests"])
-def test_invalid_draft_is_refused_with_pointers_into_the_body(api: Api, stocked: StockedFactory, path: str):
+def test_invalid_draft_is_refused_with_pointers_into_the_body(api, stocked, path):
     delivery = {"delivery_id": stocked.delivery} if path == "filter-tests" else {}
     draft = {"filter": {"action": {"equals": 1}}, "event": ["push", "a\tb"]}
 
@@ -260,14 +260,14 @@ def test_invalid_draft_is_refused_with_pointers_into_the_body(api: Api, stocked:
     assert [error["pointer"] for error in refused.json["errors"]] == ["/event/1", "/filter/action/equals"]
 
 
-def test_filter_is_not_tested_for_an_unknown_webhook(api: Api, stocked: StockedFactory):
+def test_filter_is_not_tested_for_an_unknown_webhook(api, stocked):
     test = {"delivery_id": stocked.delivery, "webhook_ids": ["wh_unknown"]}
 
     assert api.post(f"{FACTORY}/filter-tests", test).status == 404
     assert api.post(f"{FACTORY}/backtests", {"webhook_ids": ["wh_unknown"]}).status == 404
 
 
-def test_event_types_are_tested_on_one_delivery_and_the_latest_ones(api: Api, stocked: StockedFactory):
+def test_event_types_are_tested_on_one_delivery_and_the_latest_ones(api, stocked):
     typed = api.world.webhook("typed", event_header="X-Kind")
     uid = typed.webhook.uid
     paid, other = (
@@ -290,7 +290,7 @@ def test_event_types_are_tested_on_one_delivery_and_the_latest_ones(api: Api, st
     assert [each["delivery_id"] for each in backtest["others"]] == [other]
 
 
-def test_invalid_event_types_are_refused_with_their_pointers(api: Api, stocked: StockedFactory):
+def test_invalid_event_types_are_refused_with_their_pointers(api, stocked):
     selected = {"webhook_ids": [stocked.webhook.webhook.uid], "event": ["push", "a\tb"]}
     trigger = {"provider": "webhook", "event": "received", "filter": selected}
     body = {"name": "typed", "prompt": "Look.", "triggers": [trigger]}
@@ -303,7 +303,7 @@ def test_invalid_event_types_are_refused_with_their_pointers(api: Api, stocked: 
     assert [each["pointer"] for each in filter_test.json["errors"]] == ["/event/0"]
 
 
-def test_automation_with_event_types_is_returned_as_it_was_sent(api: Api, stocked: StockedFactory):
+def test_automation_with_event_types_is_returned_as_it_was_sent(api, stocked):
     selected = {"webhook_ids": [stocked.webhook.webhook.uid], "event": ["push", "größer"], "payload": {"n": [1]}}
     trigger = {"provider": "webhook", "event": "received", "filter": selected}
 
@@ -316,7 +316,7 @@ def test_automation_with_event_types_is_returned_as_it_was_sent(api: Api, stocke
     ]
 
 
-def test_numbers_in_a_filter_are_returned_digit_by_digit(api: Api, stocked: StockedFactory):
+def test_numbers_in_a_filter_are_returned_digit_by_digit(api, stocked):
     def automation(values: bytes) -> bytes:
         selected = b'{"webhook_ids": ["%s"], "payload": {"n": %s}}' % (stocked.webhook.webhook.uid.encode(), values)
         trigger = b'{"provider": "webhook", "event": "received", "filter": %s}' % selected
@@ -330,7 +330,7 @@ def test_numbers_in_a_filter_are_returned_digit_by_digit(api: Api, stocked: Stoc
         assert numbers in answer.body
 
 
-def test_replay_starts_new_runs_and_does_not_change_the_log(api: Api, stocked: StockedFactory):
+def test_replay_starts_new_runs_and_does_not_change_the_log(api, stocked):
     before = api.get(f"{FACTORY}/deliveries").body
 
     of_all = api.post(f"{FACTORY}/deliveries/{stocked.delivery}/replay")
@@ -343,7 +343,7 @@ def test_replay_starts_new_runs_and_does_not_change_the_log(api: Api, stocked: S
     assert sorted(run["replay"] for run in runs) == [0, 1, 2]
 
 
-def test_queued_run_is_cancelled_once(api: Api, stocked: StockedFactory):
+def test_queued_run_is_cancelled_once(api, stocked):
     cancelled = api.post(f"{FACTORY}/runs/{stocked.run}/cancel")
     second = api.post(f"{FACTORY}/runs/{stocked.run}/cancel")
 
@@ -357,7 +357,7 @@ def test_queued_run_is_cancelled_once(api: Api, stocked: StockedFactory):
 # Other lists
 
 
-def test_list_of_automations_contains_no_prompts(api: Api, stocked: StockedFactory):
+def test_list_of_automations_contains_no_prompts(api, stocked):
     (listed,) = api.get(f"{FACTORY}/automations").json["items"]
     whole = api.get(f"{FACTORY}/automations/{stocked.automation.id}").json
 
@@ -365,7 +365,7 @@ def test_list_of_automations_contains_no_prompts(api: Api, stocked: StockedFacto
     assert listed | {"prompt": stocked.automation.prompt} == whole
 
 
-def test_page_of_automations_has_a_maximum_size(api: Api, stocked: StockedFactory, monkeypatch: pytest.MonkeyPatch):
+def test_page_of_automations_has_a_maximum_size(api, stocked, monkeypatch):
     monkeypatch.setattr(automations, "PAGE_BYTES", 100)
     for name in ("a", "b", "c"):
         api.world.automation(name, stocked.webhook)
@@ -380,7 +380,7 @@ def test_page_of_automations_has_a_maximum_size(api: Api, stocked: StockedFactor
     ]
 
 
-def test_every_entry_of_the_audit_log_has_its_own_id(api: Api, stocked: StockedFactory):
+def test_every_entry_of_the_audit_log_has_its_own_id(api, stocked):
     ids = [each["entry_id"] for each in api.get(f"{FACTORY}/audit-log?limit=200").json["items"]]
 
     assert len(ids) == len(set(ids)) > 3
@@ -390,7 +390,7 @@ def test_every_entry_of_the_audit_log_has_its_own_id(api: Api, stocked: StockedF
 # No operation changes the log
 
 
-def test_no_route_changes_or_removes_a_delivery(api: Api, stocked: StockedFactory):
+def test_no_route_changes_or_removes_a_delivery(api, stocked):
     api.world.post(stocked.webhook, b"{}", token="wrong")
 
     def log() -> list[Any]:
@@ -424,7 +424,7 @@ def test_only_reading_and_replay_are_operations_on_deliveries():
     assert methods == {("POST", "replay")}
 
 
-def test_backtest_counts_policy_keys_and_lists_superseded_deliveries(api: Api, stocked: StockedFactory):
+def test_backtest_counts_policy_keys_and_lists_superseded_deliveries(api, stocked):
     deliveries = [
         send(api, stocked, {"action": "numbered", "n": n, "step": step})[0] for step, n in enumerate((1, 2, 1))
     ]

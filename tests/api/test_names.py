@@ -9,7 +9,6 @@ from hookmill.definitions.keys import WebhookKey
 from hookmill.web.api import application
 from hookmill.web.api.openapi import openapi_document
 from hookmill.web.api.problems import ERROR_CODES
-from tests.api.client import Api, StockedFactory
 from tests.support.names import SNAKE_CASE, names_not_in_snake_case
 
 WEBHOOKS = "/factories/default/webhooks"
@@ -64,7 +63,7 @@ def test_every_example_in_the_openapi_document_is_in_snake_case():
     assert [name for place, example in examples for name in names_not_in_snake_case(example, place)] == []
 
 
-def test_openapi_document_and_page_contain_no_key_of_definition_files(shared_api: Api):
+def test_openapi_document_and_page_contain_no_key_of_definition_files(shared_api):
     for path in ("/openapi.json", "/docs"):
         text = shared_api.get(path, key="").body.decode()
 
@@ -72,7 +71,7 @@ def test_openapi_document_and_page_contain_no_key_of_definition_files(shared_api
 
 
 @pytest.mark.parametrize("key", FILE_KEYS)
-def test_field_in_camel_case_is_refused_with_its_name(shared_api: Api, key: str):
+def test_field_in_camel_case_is_refused_with_its_name(shared_api, key):
     answer = shared_api.post(WEBHOOKS, {"name": "x", key: "token"})
 
     assert (answer.status, answer.json["code"]) == (422, "invalid")
@@ -84,7 +83,7 @@ def test_field_in_camel_case_is_refused_with_its_name(shared_api: Api, key: str)
     ]
 
 
-def test_key_of_a_trigger_in_camel_case_is_refused_with_its_name(api: Api, stocked: StockedFactory):
+def test_key_of_a_trigger_in_camel_case_is_refused_with_its_name(api, stocked):
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhookIds": [stocked.path_parameters["uid"]]}}
 
     answer = api.post("/factories/default/automations", {"name": "x", "prompt": "Look.", "triggers": [trigger]})
@@ -94,7 +93,7 @@ def test_key_of_a_trigger_in_camel_case_is_refused_with_its_name(api: Api, stock
     assert "unknown key 'webhookIds'. Did you mean webhook_ids?" in answer.json["errors"][0]["detail"]
 
 
-def test_unknown_field_is_refused_with_all_field_names(shared_api: Api):
+def test_unknown_field_is_refused_with_all_field_names(shared_api):
     answer = shared_api.post(WEBHOOKS, {"name": "x", "authModes": "token"})
 
     assert answer.json["errors"][0]["detail"].startswith("Unknown field. Allowed fields: allowed_networks, ")

@@ -122,7 +122,7 @@ def operations_and_tests(api_schema: Any, *phases: Phase) -> Iterator[tuple[Any,
 
 
 @pytest.mark.timeout(900)
-def test_every_operation_answers_as_described(shared_api: Api, api_schema: Any):
+def test_every_operation_answers_as_described(shared_api, api_schema):
     failures: list[Exception] = []
     # pytest.mark.parametrize would need the operations during collection, which would cost each test process seconds.
     tests = [

@@ -183,7 +183,7 @@ def test_every_route_has_a_row_with_its_required_role():
 
 
 @EVERY_ROUTE
-def test_every_kind_of_caller_gets_the_expected_status(shared_api: Api, route):
+def test_every_kind_of_caller_gets_the_expected_status(shared_api, route):
     statuses, unchanged_factory = {}, FactoryWithCallers(shared_api)
     # The refused callers are first: they must not change what the others then use.
     for caller in sorted(CALLERS, key=lambda caller: expected_status(route, caller), reverse=True):
@@ -204,7 +204,7 @@ def test_every_kind_of_caller_gets_the_expected_status(shared_api: Api, route):
     ],
     ids=lambda route: " ".join(route),
 )
-def test_another_factorys_resource_is_answered_like_an_unknown_one(shared_api: Api, route):
+def test_another_factorys_resource_is_answered_like_an_unknown_one(shared_api, route):
     factory, other_factory = FactoryWithCallers(shared_api), FactoryWithCallers(shared_api)
     key = factory.key("manager")
     other_ids = {name: other_factory.stock.path_parameters[name] for name in ("uid", "automation", "delivery", "run")}
@@ -220,7 +220,7 @@ def test_another_factorys_resource_is_answered_like_an_unknown_one(shared_api: A
     assert body == unknown.body.decode()
 
 
-def test_another_factory_is_answered_like_an_unknown_one(shared_api: Api):
+def test_another_factory_is_answered_like_an_unknown_one(shared_api):
     other_factory = FactoryWithCallers(shared_api)
 
     other = shared_api.get(f"/factories/{other_factory.name}")
@@ -230,7 +230,7 @@ def test_another_factory_is_answered_like_an_unknown_one(shared_api: Api):
     assert other.body.replace(other_factory.name.encode(), b"unknown") == unknown.body
 
 
-def test_403_names_the_required_role(shared_api: Api):
+def test_403_names_the_required_role(shared_api):
     factory = FactoryWithCallers(shared_api)
 
     to_viewer = factory.request(("POST", f"{FACTORY}/webhooks"), factory.key("viewer")).json
@@ -255,7 +255,7 @@ def test_403_names_the_required_role(shared_api: Api):
     ],
     ids=lambda headers: " and ".join(f"{name}: {value}" for name, value in headers),
 )
-def test_key_is_accepted_only_as_one_bearer_token(shared_api: Api, headers):
+def test_key_is_accepted_only_as_one_bearer_token(shared_api, headers):
     with_key = [(name, value.format(key=shared_api.admin)) for name, value in headers]
 
     answer = shared_api.get("/me", key="", headers=with_key)
@@ -265,15 +265,15 @@ def test_key_is_accepted_only_as_one_bearer_token(shared_api: Api, headers):
     assert answer.headers["content-type"] == "application/problem+json"
 
 
-def test_key_in_the_url_is_refused(shared_api: Api):
+def test_key_in_the_url_is_refused(shared_api):
     assert shared_api.get(f"/me?access_token={shared_api.admin}", key="").status == 401
 
 
-def test_bearer_is_accepted_in_any_case(shared_api: Api):
+def test_bearer_is_accepted_in_any_case(shared_api):
     assert shared_api.get("/me", key="", headers={"Authorization": f"bearer {shared_api.admin}"}).status == 200
 
 
-def test_invalid_body_does_not_reveal_whether_a_factory_exists(shared_api: Api):
+def test_invalid_body_does_not_reveal_whether_a_factory_exists(shared_api):
     other_factory = FactoryWithCallers(shared_api)
 
     other = shared_api.post(f"/factories/{other_factory.name}/webhooks", {"unknown": "field"})

@@ -11,7 +11,7 @@ def create(api: Api, stocked: StockedFactory, **fields: Any) -> Any:
     return api.post("/factories/default/automations", body)
 
 
-def test_run_of_a_delivery_is_held_until_a_worker_decides(api: Api, stocked: StockedFactory):
+def test_run_of_a_delivery_is_held_until_a_worker_decides(api, stocked):
     create(api, stocked, concurrency={"key": "/pr"}, priority="high")
 
     answer = api.world.post(stocked.webhook, b'{"pr": 7}')
@@ -21,7 +21,7 @@ def test_run_of_a_delivery_is_held_until_a_worker_decides(api: Api, stocked: Sto
     assert [(run["state"], run["hold"], run["replaced_by"]) for run in runs] == [("queued", "new", None)]
 
 
-def test_limit_of_running_runs_is_set_and_removed_in_a_factory(api: Api, stocked: StockedFactory):
+def test_limit_of_running_runs_is_set_and_removed_in_a_factory(api, stocked):
     limited = api.patch("/factories/default", {"max_running": 2}, key=api.admin).json
     unchanged = api.patch("/factories/default", {}, key=api.admin).json
     shown = api.get("/factories/default").json

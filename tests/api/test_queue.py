@@ -30,7 +30,7 @@ def claim(api: Api, at_most: int) -> None:
         claims.claim(tx, executor=WORKER, at_most=at_most, after=FactoryId(""), now=now)
 
 
-def test_queue_contains_counts_running_runs_and_workers(api: Api, queued: list[str]):
+def test_queue_contains_counts_running_runs_and_workers(api, queued):
     claim(api, 1)
 
     answer = api.get(QUEUE)
@@ -48,7 +48,7 @@ def test_queue_contains_counts_running_runs_and_workers(api: Api, queued: list[s
     assert (worker["executor"], worker["is_alive"], worker["claimed_runs"]) == (WORKER, True, 1)
 
 
-def test_waiting_runs_are_paginated_with_their_reasons(api: Api, queued: list[str]):
+def test_waiting_runs_are_paginated_with_their_reasons(api, queued):
     items: list[Any] = []
     cursor: str | None = ""
     while cursor is not None:
@@ -62,12 +62,12 @@ def test_waiting_runs_are_paginated_with_their_reasons(api: Api, queued: list[st
 
 
 @pytest.mark.usefixtures("queued")
-def test_queue_without_workers_has_a_warning(api: Api):
+def test_queue_without_workers_has_a_warning(api):
     assert api.get(QUEUE).json["warning"].startswith("No worker is alive, so no run starts.")
 
 
 @pytest.mark.usefixtures("queued")
-def test_cursor_of_another_list_is_refused(api: Api):
+def test_cursor_of_another_list_is_refused(api):
     other = api.get("/factories/default/runs?limit=1").json["next_cursor"]
 
     refused = api.get(f"{QUEUE}?cursor={other}")
@@ -82,7 +82,7 @@ def cancel(api: Api, **body: Any) -> Any:
     return api.post("/factories/default/runs/cancel", body)
 
 
-def test_all_queued_runs_are_cancelled_and_running_ones_stop(api: Api, queued: list[str]):
+def test_all_queued_runs_are_cancelled_and_running_ones_stop(api, queued):
     claim(api, 1)
 
     answer = cancel(api, all=True)
@@ -92,7 +92,7 @@ def test_all_queued_runs_are_cancelled_and_running_ones_stop(api: Api, queued: l
     assert states == dict.fromkeys(queued[1:], "cancelled") | {queued[0]: "running"}
 
 
-def test_only_runs_that_meet_the_conditions_are_cancelled(api: Api, stocked: StockedFactory, queued: list[str]):
+def test_only_runs_that_meet_the_conditions_are_cancelled(api, stocked, queued):
     uid = stocked.webhook.webhook.uid
 
     assert cancel(api, webhook=uid, state="running").json == {"cancelled": 0, "stopping": 0}
@@ -110,9 +110,7 @@ def test_only_runs_that_meet_the_conditions_are_cancelled(api: Api, stocked: Sto
         ({"everything": True}, "/everything"),
     ],
 )
-def test_cancellation_without_valid_conditions_is_refused(
-    api: Api, queued: list[str], body: dict[str, Any], pointer: str
-):
+def test_cancellation_without_valid_conditions_is_refused(api, queued, body, pointer):
     refused = cancel(api, **body)
 
     assert refused.status == 422

@@ -1,11 +1,11 @@
 """Concurrent requests, on both kinds of store: limits are exact, no change is lost, and retries create nothing."""
 
-from tests.api.client import Api, StockedFactory, concurrently
+from tests.api.client import StockedFactory, concurrently
 
 WEBHOOKS = "/factories/default/webhooks"
 
 
-def test_20_of_40_concurrent_webhook_creations_succeed(each_api: Api):
+def test_20_of_40_concurrent_webhook_creations_succeed(each_api):
     answers = concurrently(40, lambda number: each_api.post(WEBHOOKS, {"name": f"webhook {number}"}))
 
     assert sorted(answer.status for answer in answers) == [201] * 20 + [409] * 20
@@ -13,7 +13,7 @@ def test_20_of_40_concurrent_webhook_creations_succeed(each_api: Api):
     assert len(each_api.get(WEBHOOKS).json["items"]) == 20
 
 
-def test_one_of_two_concurrent_changes_of_one_version_succeeds(each_api: Api):
+def test_one_of_two_concurrent_changes_of_one_version_succeeds(each_api):
     stocked = StockedFactory(each_api, each_api.world.may)
     path = f"{WEBHOOKS}/{stocked.webhook.webhook.uid}"
     etag = each_api.get(path).headers["etag"]
@@ -29,7 +29,7 @@ def test_one_of_two_concurrent_changes_of_one_version_succeeds(each_api: Api):
     assert answers[1 - winner].json["code"] == "changed"
 
 
-def test_both_of_two_concurrent_changes_succeed_with_retries(each_api: Api):
+def test_both_of_two_concurrent_changes_succeed_with_retries(each_api):
     stocked = StockedFactory(each_api, each_api.world.may)
     path = f"/factories/default/automations/{stocked.automation.id}"
     changes = [{"name": "renamed"}, {"prompt": "Another prompt."}]
@@ -46,7 +46,7 @@ def test_both_of_two_concurrent_changes_succeed_with_retries(each_api: Api):
     assert (automation["name"], automation["prompt"]) == ("renamed", "Another prompt.")
 
 
-def test_ten_concurrent_retries_create_one_webhook_with_one_answer(each_api: Api):
+def test_ten_concurrent_retries_create_one_webhook_with_one_answer(each_api):
     answers = concurrently(
         10, lambda _: each_api.post(WEBHOOKS, {"name": "only one"}, headers={"Idempotency-Key": "the same"})
     )
@@ -58,7 +58,7 @@ def test_ten_concurrent_retries_create_one_webhook_with_one_answer(each_api: Api
     assert len(each_api.get(WEBHOOKS).json["items"]) == 1
 
 
-def test_two_concurrent_rotations_leave_one_valid_secret(each_api: Api):
+def test_two_concurrent_rotations_leave_one_valid_secret(each_api):
     stocked = StockedFactory(each_api, each_api.world.may)
     path = f"{WEBHOOKS}/{stocked.webhook.webhook.uid}/rotate"
 

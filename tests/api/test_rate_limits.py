@@ -17,7 +17,7 @@ def strictly_limited_api(sqlite_store: str) -> Iterator[Api]:
     yield from api_for_test(sqlite_store, requests_per_minute=3, failures_per_minute=3)
 
 
-def test_every_authenticated_answer_has_rate_limit_headers(strictly_limited_api: Api):
+def test_every_authenticated_answer_has_rate_limit_headers(strictly_limited_api):
     answers = [
         strictly_limited_api.get(path) for path in ("/me", "/factories/nowhere", "/factories/default/webhooks?limit=0")
     ]
@@ -28,7 +28,7 @@ def test_every_authenticated_answer_has_rate_limit_headers(strictly_limited_api:
     assert {answer.headers["ratelimit-reset"] for answer in answers} == {"60"}
 
 
-def test_key_at_its_rate_limit_is_answered_429_until_the_window_ends(strictly_limited_api: Api):
+def test_key_at_its_rate_limit_is_answered_429_until_the_window_ends(strictly_limited_api):
     for _ in range(3):
         strictly_limited_api.get("/me")
     strictly_limited_api.world.clock.advance(seconds=20)
@@ -41,7 +41,7 @@ def test_key_at_its_rate_limit_is_answered_429_until_the_window_ends(strictly_li
     assert strictly_limited_api.get("/me").status == 200
 
 
-def test_request_over_the_rate_limit_changes_nothing(strictly_limited_api: Api):
+def test_request_over_the_rate_limit_changes_nothing(strictly_limited_api):
     for _ in range(3):
         strictly_limited_api.get("/me")
 
@@ -51,14 +51,14 @@ def test_request_over_the_rate_limit_changes_nothing(strictly_limited_api: Api):
     assert strictly_limited_api.management.webhooks.all(strictly_limited_api.world.may) == []
 
 
-def test_each_key_has_its_own_rate_limit(strictly_limited_api: Api):
+def test_each_key_has_its_own_rate_limit(strictly_limited_api):
     for _ in range(4):
         strictly_limited_api.get("/me")
 
     assert strictly_limited_api.get("/me", key=strictly_limited_api.viewer).status == 200
 
 
-def test_address_with_too_many_failures_is_answered_429(strictly_limited_api: Api):
+def test_address_with_too_many_failures_is_answered_429(strictly_limited_api):
     failures = [strictly_limited_api.get("/me", key="hmk_wrong") for _ in range(4)]
 
     assert [answer.status for answer in failures] == [401, 401, 401, 429]
@@ -66,21 +66,21 @@ def test_address_with_too_many_failures_is_answered_429(strictly_limited_api: Ap
     assert "ratelimit-limit" not in failures[-1].headers
 
 
-def test_valid_key_works_from_an_address_with_many_failures(strictly_limited_api: Api):
+def test_valid_key_works_from_an_address_with_many_failures(strictly_limited_api):
     for _ in range(10):
         strictly_limited_api.get("/me", key="hmk_wrong")
 
     assert strictly_limited_api.get("/me").status == 200
 
 
-def test_each_address_has_its_own_failure_limit(strictly_limited_api: Api):
+def test_each_address_has_its_own_failure_limit(strictly_limited_api):
     for _ in range(10):
         strictly_limited_api.get("/me", key="hmk_wrong", headers={"X-Forwarded-For": "198.51.100.1"})
 
     assert strictly_limited_api.get("/me", key="hmk_wrong", headers={"X-Forwarded-For": "198.51.100.2"}).status == 401
 
 
-def test_forged_client_address_does_not_evade_the_failure_limit(strictly_limited_api: Api):
+def test_forged_client_address_does_not_evade_the_failure_limit(strictly_limited_api):
     # The trusted proxy appends the real address, to the header's last line or as a line of its own.
     forged = [[("X-Forwarded-For", f"198.51.100.{number}, 203.0.113.9")] for number in range(3)] + [
         [("X-Forwarded-For", "198.51.100.9"), ("X-Forwarded-For", "203.0.113.9")]
@@ -91,7 +91,7 @@ def test_forged_client_address_does_not_evade_the_failure_limit(strictly_limited
     assert [answer.status for answer in answers] == [401, 401, 401, 429]
 
 
-def test_audit_log_contains_the_address_that_the_trusted_proxy_added(strictly_limited_api: Api):
+def test_audit_log_contains_the_address_that_the_trusted_proxy_added(strictly_limited_api):
     strictly_limited_api.post(
         "/factories/default/webhooks", {"name": "x"}, headers={"X-Forwarded-For": "10.0.0.1, 203.0.113.77"}
     )
@@ -111,7 +111,7 @@ def test_clock_that_is_set_back_blocks_no_caller():
     assert not limiter.count("caller").is_exceeded
 
 
-def test_rate_limiter_stores_a_limited_number_of_callers(monkeypatch: pytest.MonkeyPatch):
+def test_rate_limiter_stores_a_limited_number_of_callers(monkeypatch):
     monkeypatch.setattr(rate_limit, "CALLERS_MAX", 3)
     limiter = RateLimiter(1, Clock())
     for number in range(10):

@@ -13,7 +13,6 @@ from hookmill.web.api import application, bodies, operations
 from hookmill.web.api.access import MINIMUM_ROLES, REQUESTS_PER_MINUTE, require_nothing
 from hookmill.web.api.openapi import openapi_document
 from hookmill.web.api.problems import ERROR_CODES
-from tests.api.client import Api
 
 GUIDE = Path(__file__).parents[2] / "docs" / "api.md"
 
@@ -34,7 +33,7 @@ class Elements(HTMLParser):
         return [attributes[attribute] or "" for _, attributes in self.start_tags if attribute in attributes]
 
 
-def test_page_loads_only_its_own_style_sheet(shared_api: Api):
+def test_page_loads_only_its_own_style_sheet(shared_api):
     answer = shared_api.get("/docs", key="")
     elements = Elements(answer.body.decode())
     links = [link for link in elements.values("href") if not link.startswith("#")]
@@ -51,7 +50,7 @@ def test_page_loads_only_its_own_style_sheet(shared_api: Api):
     assert {shared_api.get(link.removeprefix("/api/v1"), key="").status for link in links} == {200}
 
 
-def test_every_link_on_the_page_has_a_target(shared_api: Api):
+def test_every_link_on_the_page_has_a_target(shared_api):
     elements = Elements(shared_api.get("/docs", key="").body.decode())
     ids = elements.values("id")
 
@@ -59,7 +58,7 @@ def test_every_link_on_the_page_has_a_target(shared_api: Api):
     assert {link[1:] for link in elements.values("href") if link.startswith("#")} <= set(ids)
 
 
-def test_style_sheet_loads_no_other_file(shared_api: Api):
+def test_style_sheet_loads_no_other_file(shared_api):
     answer = shared_api.get("/docs/style.css", key="")
 
     assert answer.headers["content-type"].startswith("text/css")
@@ -67,7 +66,7 @@ def test_style_sheet_loads_no_other_file(shared_api: Api):
     assert b"@import" not in answer.body
 
 
-def test_every_operation_is_on_the_page(shared_api: Api):
+def test_every_operation_is_on_the_page(shared_api):
     document = openapi_document(application())
     operation_ids = [
         operation["operationId"] for methods in document["paths"].values() for operation in methods.values()
@@ -79,7 +78,7 @@ def test_every_operation_is_on_the_page(shared_api: Api):
     assert set(operation_ids) <= set(ids_on_page)
 
 
-def test_page_explains_authentication_error_codes_and_rate_limit(shared_api: Api):
+def test_page_explains_authentication_error_codes_and_rate_limit(shared_api):
     text = html.unescape(shared_api.get("/docs", key="").body.decode())
 
     assert "Authorization: Bearer hmk_" in text
@@ -90,7 +89,7 @@ def test_page_explains_authentication_error_codes_and_rate_limit(shared_api: Api
     assert "<code>interrupted</code>" in text
 
 
-def test_every_request_body_has_a_valid_example_on_the_page(shared_api: Api):
+def test_every_request_body_has_a_valid_example_on_the_page(shared_api):
     text = html.unescape(shared_api.get("/docs", key="").body.decode())
     models = {model.__name__: model for model in bodies.RequestBody.__subclasses__() + bodies.Changes.__subclasses__()}
     document = openapi_document(application())
@@ -104,7 +103,7 @@ def test_every_request_body_has_a_valid_example_on_the_page(shared_api: Api):
 
 
 @pytest.mark.parametrize("path", ["", "/", "/docs/"])
-def test_similar_paths_redirect_to_the_page(shared_api: Api, path):
+def test_similar_paths_redirect_to_the_page(shared_api, path):
     answer = shared_api.get(path, key="", headers={"Host": "evil"})
 
     assert (answer.status, answer.headers["location"]) == (308, "/api/v1/docs")
@@ -140,7 +139,7 @@ def test_fields_for_secrets_are_write_only():
         assert '"writeOnly": true' in json.dumps(schemas[name]["properties"][field])
 
 
-def test_public_documents_contain_nothing_of_the_installation(shared_api: Api):
+def test_public_documents_contain_nothing_of_the_installation(shared_api):
     shared_api.factory("confidential")
     public_paths = [
         each.path.removeprefix("/api/v1") for each in operations(application()) if each.requirement is require_nothing
@@ -155,14 +154,14 @@ def test_public_documents_contain_nothing_of_the_installation(shared_api: Api):
 
 
 @pytest.mark.parametrize("kind", ["webhook", "automation"])
-def test_schemas_of_definition_files_are_served(shared_api: Api, kind):
+def test_schemas_of_definition_files_are_served(shared_api, kind):
     answer = shared_api.get(f"/schemas/{kind}.schema.json", key="")
 
     assert answer.headers["content-type"] == "application/schema+json"
     assert "properties" in json.loads(answer.body)
 
 
-def test_unknown_schema_is_not_found(shared_api: Api):
+def test_unknown_schema_is_not_found(shared_api):
     assert shared_api.get("/schemas/secret.schema.json", key="").status == 404
 
 

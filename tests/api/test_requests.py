@@ -17,7 +17,7 @@ from hookmill.web.api.body import BYTES_MAX, FIELDS_MAX, LARGE_BYTES_MAX
 from hookmill.web.api.fields import PATTERN_HINTS
 from hookmill.web.api.openapi import openapi_document
 from hookmill.web.api.problems import DETAIL_CHARACTERS_MAX, ERRORS_MAX
-from tests.api.client import PROMPT, Api, StockedFactory
+from tests.api.client import PROMPT
 
 WEBHOOKS = "/factories/default/webhooks"
 BODY = b'{"name": "from a form"}'
@@ -41,7 +41,7 @@ BODY = b'{"name": "from a form"}'
         "",
     ],
 )
-def test_body_with_another_content_type_is_refused(shared_api: Api, content_type):
+def test_body_with_another_content_type_is_refused(shared_api, content_type):
     answer = shared_api.post(WEBHOOKS, raw=BODY, headers={"Content-Type": content_type})
 
     assert (answer.status, answer.json["code"]) == (415, "unsupported_media_type")
@@ -49,17 +49,17 @@ def test_body_with_another_content_type_is_refused(shared_api: Api, content_type
 
 
 @pytest.mark.parametrize("content_type", ["application/json", "Application/JSON; charset=UTF-8"])
-def test_json_content_type_is_accepted_in_any_spelling(api: Api, content_type):
+def test_json_content_type_is_accepted_in_any_spelling(api, content_type):
     assert api.post(WEBHOOKS, raw=BODY, headers={"Content-Type": content_type}).status == 201
 
 
-def test_two_content_types_are_refused(api: Api):
+def test_two_content_types_are_refused(api):
     both = [("Content-Type", "application/json"), ("Content-Type", "text/plain")]
 
     assert api.post(WEBHOOKS, raw=BODY, headers=both).status == 415
 
 
-def test_answers_have_no_cors_headers(shared_api: Api):
+def test_answers_have_no_cors_headers(shared_api):
     headers = {"Origin": "https://elsewhere.example", "Access-Control-Request-Method": "POST"}
 
     simple = shared_api.get("/me", headers=headers)
@@ -69,7 +69,7 @@ def test_answers_have_no_cors_headers(shared_api: Api):
         assert not [name for name in answer.headers if name.startswith("access-control-")]
 
 
-def test_get_and_head_change_nothing(api: Api, stocked: StockedFactory):
+def test_get_and_head_change_nothing(api, stocked):
     def everything() -> list[list[str]]:
         # A row of this table contains when the key was last used, which every request may change.
         tables = [table for table in schema.metadata.tables if table != "api_keys"]
@@ -106,20 +106,20 @@ def test_get_and_head_change_nothing(api: Api, stocked: StockedFactory):
     ],
     ids=["incomplete", "NaN", "Infinity", "duplicate key", "inner duplicate key", "mark", "not UTF-8", "deep", "form"],
 )
-def test_body_that_is_not_strict_json_is_refused_with_the_reason(shared_api: Api, body, reason):
+def test_body_that_is_not_strict_json_is_refused_with_the_reason(shared_api, body, reason):
     answer = shared_api.post(WEBHOOKS, raw=body)
 
     assert (answer.status, answer.json["code"]) == (400, "malformed_json")
     assert reason in answer.json["detail"]
 
 
-def test_missing_body_is_refused(shared_api: Api):
+def test_missing_body_is_refused(shared_api):
     answer = shared_api.post(WEBHOOKS, headers={"Content-Type": "application/json"})
 
     assert (answer.status, answer.json["code"]) == (400, "malformed_json")
 
 
-def test_body_over_64_kilobytes_is_refused(api: Api):
+def test_body_over_64_kilobytes_is_refused(api):
     largest = b'{"name": "a"}' + b" " * (BYTES_MAX - 13)
 
     assert api.post(WEBHOOKS, raw=largest).status == 201
@@ -144,7 +144,7 @@ def test_body_over_64_kilobytes_is_refused(api: Api):
         ("/factories/default/filter-tests", {}),
     ],
 )
-def test_body_with_a_prompt_or_a_filter_may_have_a_megabyte(shared_api: Api, path, fields):
+def test_body_with_a_prompt_or_a_filter_may_have_a_megabyte(shared_api, path, fields):
     body = json.dumps(fields).encode()
     largest = body + b" " * (LARGE_BYTES_MAX - len(body))
 
@@ -152,7 +152,7 @@ def test_body_with_a_prompt_or_a_filter_may_have_a_megabyte(shared_api: Api, pat
     assert shared_api.post(path, raw=largest + b" ").status == 413
 
 
-def test_request_without_a_key_is_refused_before_its_body_is_read(shared_api: Api):
+def test_request_without_a_key_is_refused_before_its_body_is_read(shared_api):
     def body():
         raise AssertionError("the body was read")
         yield b""
@@ -163,7 +163,7 @@ def test_request_without_a_key_is_refused_before_its_body_is_read(shared_api: Ap
 # Sizes of refusals
 
 
-def test_body_with_very_many_fields_is_refused_with_one_error(shared_api: Api):
+def test_body_with_very_many_fields_is_refused_with_one_error(shared_api):
     fields = {f"k{number}": 1 for number in range(80_000)}
 
     answer = shared_api.post("/factories/default/automations", fields)
@@ -197,7 +197,7 @@ def test_body_with_very_many_fields_is_refused_with_one_error(shared_api: Api):
     ],
     ids=["fields", "long list", "list", "filter", "trigger"],
 )
-def test_refusal_lists_at_most_20_errors(shared_api: Api, path, body):
+def test_refusal_lists_at_most_20_errors(shared_api, path, body):
     answer = shared_api.post(path, body)
 
     assert answer.status == 422
@@ -230,14 +230,14 @@ def test_refusal_lists_at_most_20_errors(shared_api: Api, path, body):
         ),
     ],
 )
-def test_text_with_invalid_characters_is_refused_with_its_pointer(shared_api: Api, path, body, pointer):
+def test_text_with_invalid_characters_is_refused_with_its_pointer(shared_api, path, body, pointer):
     answer = shared_api.post(path, raw=body)
 
     assert (answer.status, answer.json["code"]) == (422, "invalid")
     assert [error["pointer"] for error in answer.json["errors"]] == [pointer]
 
 
-def test_escaped_surrogate_pair_and_backslash_are_accepted(api: Api):
+def test_escaped_surrogate_pair_and_backslash_are_accepted(api):
     answer = api.post(WEBHOOKS, raw=b'{"name": "\\ud83d\\ude00 \\\\u0000"}')
 
     assert (answer.status, answer.json["name"]) == (201, "\U0001f600 \\u0000")
@@ -282,7 +282,7 @@ def test_escaped_surrogate_pair_and_backslash_are_accepted(api: Api):
         ("/keys", {"name": "x", "role": "admin", "expires_at": "soon"}, "A time looks like 2026-11-21T09:12:36Z."),
     ],
 )
-def test_message_about_an_invalid_field_says_what_to_do(shared_api: Api, path, body, message):
+def test_message_about_an_invalid_field_says_what_to_do(shared_api, path, body, message):
     answer = shared_api.post(path, body, key=shared_api.admin)
 
     assert answer.status == 422
@@ -300,7 +300,7 @@ def test_message_about_an_invalid_field_says_what_to_do(shared_api: Api, path, b
         ("cursor=%20", "Use the next_cursor of a page of this list."),
     ],
 )
-def test_message_about_an_invalid_parameter_says_what_to_do(shared_api: Api, query, message):
+def test_message_about_an_invalid_parameter_says_what_to_do(shared_api, query, message):
     answer = shared_api.get(f"/factories/default/deliveries?{query}")
 
     assert answer.json["errors"][0]["detail"].startswith(message)
@@ -337,7 +337,7 @@ def test_every_pattern_has_a_message():
     ],
     ids=["a change", "a backtest"],
 )
-def test_key_that_is_revoked_while_the_body_arrives_is_refused(api: Api, path, body):
+def test_key_that_is_revoked_while_the_body_arrives_is_refused(api, path, body):
     created = api.management.keys.create(api.team, "to be revoked", Role.MANAGER, factory="default")
 
     def slow_body():
@@ -365,7 +365,7 @@ CHANGEABLE_FIELDS = {
 
 
 @pytest.mark.parametrize("noun", ["webhook", "automation", "member"])
-def test_stored_column_that_is_not_a_field_cannot_be_set(api: Api, stocked: StockedFactory, noun):
+def test_stored_column_that_is_not_a_field_cannot_be_set(api, stocked, noun):
     paths = {
         "webhook": f"{WEBHOOKS}/{stocked.webhook.webhook.uid}",
         "automation": f"/factories/default/automations/{stocked.automation.id}",
@@ -395,7 +395,7 @@ def test_stored_column_that_is_not_a_field_cannot_be_set(api: Api, stocked: Stoc
         ("/factories", {"name": "x", "defined_by_files": True}),
     ],
 )
-def test_field_that_only_the_service_sets_is_refused_at_creation(shared_api: Api, path, body):
+def test_field_that_only_the_service_sets_is_refused_at_creation(shared_api, path, body):
     answer = shared_api.post(path, body, key=shared_api.admin)
 
     assert answer.status == 422
@@ -418,7 +418,7 @@ def test_field_that_only_the_service_sets_is_refused_at_creation(shared_api: Api
         ({"expect_every": "31d"}, "/expect_every"),
     ],
 )
-def test_invalid_field_is_named_by_its_json_pointer(api: Api, stocked: StockedFactory, body, pointer):
+def test_invalid_field_is_named_by_its_json_pointer(api, stocked, body, pointer):
     answer = api.patch(f"{WEBHOOKS}/{stocked.webhook.webhook.uid}", body)
 
     assert answer.status == 422
@@ -442,14 +442,14 @@ def test_invalid_field_is_named_by_its_json_pointer(api: Api, stocked: StockedFa
         ("/keys", {"name": "x", "role": "admin", "expires_at": "2020-01-01T00:00:00Z"}, "/expires_at"),
     ],
 )
-def test_value_of_another_type_is_refused_and_not_converted(shared_api: Api, path, body, pointer):
+def test_value_of_another_type_is_refused_and_not_converted(shared_api, path, body, pointer):
     answer = shared_api.post(path, body, key=shared_api.admin)
 
     assert (answer.status, answer.json["code"]) == (422, "invalid")
     assert [error["pointer"] for error in answer.json["errors"]] == [pointer]
 
 
-def test_every_error_in_a_filter_is_named_by_its_json_pointer(api: Api, stocked: StockedFactory):
+def test_every_error_in_a_filter_is_named_by_its_json_pointer(api, stocked):
     triggers = [
         {
             "provider": "webhook",
@@ -479,7 +479,7 @@ def test_every_error_in_a_filter_is_named_by_its_json_pointer(api: Api, stocked:
         ("allowed_networks", ["192.0.2.0/24", "10.0.0.1/32"], ["10.0.0.1", "192.0.2.0/24"], [], []),
     ],
 )
-def test_setting_of_a_webhook_is_set_kept_and_removed(api: Api, field: str, given, shown, removal, removed):
+def test_setting_of_a_webhook_is_set_kept_and_removed(api, field, given, shown, removal, removed):
     created = api.post(WEBHOOKS, {"name": "x", field: given}).json
     path = f"{WEBHOOKS}/{created['uid']}"
 
@@ -508,7 +508,7 @@ def test_setting_of_a_webhook_is_set_kept_and_removed(api: Api, field: str, give
         ("cursor=W10", "cursor"),
     ],
 )
-def test_unknown_or_invalid_parameter_is_refused_by_name(shared_api: Api, query, parameter):
+def test_unknown_or_invalid_parameter_is_refused_by_name(shared_api, query, parameter):
     answer = shared_api.get(f"/factories/default/deliveries?{query}")
 
     assert answer.status == 422
@@ -536,7 +536,7 @@ def test_unknown_or_invalid_parameter_is_refused_by_name(shared_api: Api, query,
         "/nothing",
     ],
 )
-def test_any_other_spelling_of_a_path_is_not_found(shared_api: Api, path):
+def test_any_other_spelling_of_a_path_is_not_found(shared_api, path):
     answer = shared_api.get(path, key=shared_api.admin)
 
     assert (answer.status, answer.json["code"]) == (404, "not_found")
@@ -546,7 +546,7 @@ def test_any_other_spelling_of_a_path_is_not_found(shared_api: Api, path):
 @pytest.mark.parametrize(
     "name", ["a/b", "a?b#c", "<script>alert(1)</script>", "naïve ✓", '"; DROP TABLE webhooks', "%2e"]
 )
-def test_name_with_special_characters_is_one_segment_of_the_path(shared_api: Api, name):
+def test_name_with_special_characters_is_one_segment_of_the_path(shared_api, name):
     created = shared_api.post("/factories", {"name": name}, key=shared_api.admin)
     path = created.headers["location"].removeprefix("/api/v1")
 
@@ -556,7 +556,7 @@ def test_name_with_special_characters_is_one_segment_of_the_path(shared_api: Api
     assert shared_api.get(f"{path}/webhooks", key=shared_api.admin).json["items"][0]["name"] == name
 
 
-def test_405_and_options_list_the_methods_of_the_path(shared_api: Api):
+def test_405_and_options_list_the_methods_of_the_path(shared_api):
     refused = shared_api.request("PUT", WEBHOOKS)
     options = shared_api.request("OPTIONS", WEBHOOKS, key="")
 
@@ -565,7 +565,7 @@ def test_405_and_options_list_the_methods_of_the_path(shared_api: Api):
     assert (options.status, options.headers["allow"], options.body) == (204, "GET, HEAD, OPTIONS, POST", b"")
 
 
-def test_head_is_answered_like_get_without_a_body(api: Api, stocked: StockedFactory):
+def test_head_is_answered_like_get_without_a_body(api, stocked):
     path = f"{WEBHOOKS}/{stocked.webhook.webhook.uid}"
 
     head, get = api.request("HEAD", path), api.get(path)
@@ -584,7 +584,7 @@ def test_head_is_answered_like_get_without_a_body(api: Api, stocked: StockedFact
     ],
     ids=lambda headers: " ".join(headers),
 )
-def test_urls_do_not_contain_a_forged_host(api: Api, forged):
+def test_urls_do_not_contain_a_forged_host(api, forged):
     created = api.post(WEBHOOKS, {"name": "x", "auth_mode": "url_token"}, headers=forged)
     webhook = api.get(f"{WEBHOOKS}/{created.json['uid']}", headers=forged)
     not_found = api.get(f"{WEBHOOKS}/", headers=forged)
@@ -596,14 +596,14 @@ def test_urls_do_not_contain_a_forged_host(api: Api, forged):
         assert "evil" not in json.dumps(dict(answer.headers)) + answer.body.decode()
 
 
-def test_ambiguous_request_is_refused(shared_api: Api):
+def test_ambiguous_request_is_refused(shared_api):
     answer = shared_api.get("/me", headers=[("Host", "a.test"), ("Host", "b.test")])
 
     assert (answer.status, answer.json["code"]) == (400, "malformed_request")
 
 
 @pytest.mark.parametrize("number", ["0.12345678901234567890123", "1e400", "-1.5e-400"])
-def test_numbers_of_a_filter_are_saved_without_rounding(api: Api, number: str):
+def test_numbers_of_a_filter_are_saved_without_rounding(api, number):
     webhook = api.world.webhook("exact")
     body = {
         "name": "exact",

@@ -64,9 +64,7 @@ WORKSPACE = {"repository": "app", "ref": None, "base": None, "depth": 1}
         ("pause_after_failures", 5, 5, 6, 6, None),
     ],
 )
-def test_option_is_shown_replaced_kept_and_removed(
-    api: Api, stocked: StockedFactory, option: str, given: Any, shown: Any, other: Any, other_shown: Any, removed: Any
-):
+def test_option_is_shown_replaced_kept_and_removed(api, stocked, option, given, shown, other, other_shown, removed):
     for name in ("NPM_TOKEN", "BILLING_GH_TOKEN"):
         body = {"name": name, "value": f"canary-{name}", "for_runs": True}
         assert api.post("/factories/default/secrets", body).json["for_runs"] is True
@@ -116,16 +114,14 @@ def test_option_is_shown_replaced_kept_and_removed(
         ({"priority": "urgent"}, "/priority", "high"),
     ],
 )
-def test_invalid_option_is_refused_with_its_pointer(
-    api: Api, stocked: StockedFactory, options: Any, pointer: str, problem: str
-):
+def test_invalid_option_is_refused_with_its_pointer(api, stocked, options, pointer, problem):
     refused = create(api, stocked, **options)
 
     assert (refused.status, refused.json["errors"][0]["pointer"]) == (422, pointer)
     assert problem in refused.json["errors"][0]["detail"]
 
 
-def test_run_shows_the_values_of_its_fields(api: Api, stocked: StockedFactory):
+def test_run_shows_the_values_of_its_fields(api, stocked):
     create(api, stocked, fields={**FIELDS, "head": "/pull_request"})
 
     api.world.post(stocked.webhook, b'{"pull_request": {"number": 9007199254740993, "title": "Fix <b>"}}')
@@ -162,7 +158,7 @@ def test_run_shows_the_values_of_its_fields(api: Api, stocked: StockedFactory):
         },
     ],
 )
-def test_automation_accepts_each_field_as_the_api_shows_it(api: Api, stocked: StockedFactory, options: Any):
+def test_automation_accepts_each_field_as_the_api_shows_it(api, stocked, options):
     created = create(api, stocked, **options).json
     path = f"/factories/default/automations/{created['automation_id']}"
     fields = {name: created[name] for name in AutomationChanges.model_fields}
@@ -176,7 +172,7 @@ def test_automation_accepts_each_field_as_the_api_shows_it(api: Api, stocked: St
     assert all_changed.json["version"] == created["version"]
 
 
-def test_repository_that_is_no_longer_allowed_is_a_warning(api: Api, stocked: StockedFactory):
+def test_repository_that_is_no_longer_allowed_is_a_warning(api, stocked):
     created = create(api, stocked, workspace={"repository": "app"})
     stored = '{"workspace": {"repository": "gone"}}'
     with api.world.database.write() as tx:
@@ -188,7 +184,7 @@ def test_repository_that_is_no_longer_allowed_is_a_warning(api: Api, stocked: St
     assert changed.json["warnings"] == ["The operator allows no repository 'gone' for this factory, so its runs fail."]
 
 
-def test_destination_that_is_no_longer_allowed_is_a_warning(api: Api, stocked: StockedFactory):
+def test_destination_that_is_no_longer_allowed_is_a_warning(api, stocked):
     path = f"/factories/default/automations/{create(api, stocked, results=RESULTS).json['automation_id']}"
     stored = '{"results": [{"kind": "slack", "destination": "gone"}]}'
     with api.world.database.write() as tx:

@@ -6,7 +6,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from standardwebhooks import Webhook
@@ -48,7 +47,7 @@ def bearer(management: Management) -> dict[str, str]:
     return {"Authorization": f"Bearer {created.token.reveal()}"}
 
 
-def test_deliveries_are_accepted_while_the_first_request_loads_the_api(tmp_path: Path):
+def test_deliveries_are_accepted_while_the_first_request_loads_the_api(tmp_path):
     gate = tmp_path / "gate"
     api_statuses: list[int] = []
     with serving_with_faults(tmp_path / "data", {"API_GATE": str(gate)}, performs_runs=False) as service:
@@ -71,15 +70,15 @@ def test_deliveries_are_accepted_while_the_first_request_loads_the_api(tmp_path:
     assert api_statuses == [401]
 
 
-def test_change_in_the_api_takes_effect_immediately_at_the_ingress(service: Service, bearer):
+def test_change_in_the_api_takes_effect_immediately_at_the_ingress(service, bearer):
     path = "/api/v1/factories/default/webhooks"
     headers = bearer | {"Content-Type": "application/json"}
 
-    def send(token: str) -> int:
+    def send(token: str):
         authorization = {"Authorization": f"Bearer {token}"}
         return service.request("POST", f"/webhooks/w/{webhook['uid']}", headers=authorization, body=b"{}").status
 
-    def change(body: bytes) -> int:
+    def change(body: bytes):
         return service.request("PATCH", f"{path}/{webhook['uid']}", headers=headers, body=body).status
 
     webhook = service.request("POST", path, headers=headers, body=b'{"name": "from the API"}').json
@@ -129,7 +128,7 @@ def test_ingress_process_loads_the_api_only_on_request():
     assert result.stdout.split() == ["False", "False"]
 
 
-def test_worker_sends_an_alarm_to_a_destination_that_the_api_has_tested(service: Service, bearer):
+def test_worker_sends_an_alarm_to_a_destination_that_the_api_has_tested(service, bearer):
     path = "/api/v1/factories/default/alarm-destinations"
     with http_receiver() as receiver:
         body = json.dumps({"kind": "webhook", "url": receiver.url("/secret-path")}).encode()

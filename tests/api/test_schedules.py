@@ -9,7 +9,7 @@ from hookmill.domain.limits import BODY_BYTES_MAX
 from hookmill.domain.moment import parse_iso
 from hookmill.domain.permission import Role
 from hookmill.store.runs import reading
-from tests.api.client import PROMPT, Api, StockedFactory
+from tests.api.client import PROMPT, Api
 
 AUTOMATIONS = "/factories/default/automations"
 SCHEDULE = {
@@ -35,7 +35,7 @@ def stored_payload(api: Api, run_id: str) -> bytes | None:
 # Schedules
 
 
-def test_new_schedule_is_shown_and_listed_with_its_next_time(api: Api):
+def test_new_schedule_is_shown_and_listed_with_its_next_time(api):
     api.world.clock.now = parse_iso("2026-11-23T10:00:00Z")
     created = create(api)
     shown = api.get(f"{AUTOMATIONS}/{created.json['automation_id']}").json
@@ -48,7 +48,7 @@ def test_new_schedule_is_shown_and_listed_with_its_next_time(api: Api):
     assert shown["warnings"] == []
 
 
-def test_triggers_can_be_sent_back_as_they_were_read(api: Api, stocked: StockedFactory):
+def test_triggers_can_be_sent_back_as_they_were_read(api, stocked):
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [stocked.webhook.webhook.uid]}}
     path = f"{AUTOMATIONS}/{create(api, SCHEDULE, trigger).json['automation_id']}"
 
@@ -60,7 +60,7 @@ def test_triggers_can_be_sent_back_as_they_were_read(api: Api, stocked: StockedF
     assert after["version"] == before["version"]
 
 
-def test_disabled_automation_has_no_next_time(api: Api):
+def test_disabled_automation_has_no_next_time(api):
     path = f"{AUTOMATIONS}/{create(api, enabled=False).json['automation_id']}"
 
     assert api.get(path).json["next_times"] == [{"name": "nightly", "next_at": None}]
@@ -75,7 +75,7 @@ def test_disabled_automation_has_no_next_time(api: Api):
         ({"name": "n", "cron": "@daily", "catchUp": "none"}, "/triggers/0/schedule", "Did you mean catch_up?"),
     ],
 )
-def test_invalid_schedule_is_refused_with_its_pointer(api: Api, schedule: Any, pointer: str, message: str):
+def test_invalid_schedule_is_refused_with_its_pointer(api, schedule, pointer, message):
     refused = create(api, SCHEDULE | {"schedule": schedule})
 
     assert refused.status == 422
@@ -91,7 +91,7 @@ def test_invalid_schedule_is_refused_with_its_pointer(api: Api, schedule: Any, p
         ([SCHEDULE | {"schedule": {"name": f"s{number}", "cron": "@daily"}} for number in range(21)], "/triggers"),
     ],
 )
-def test_invalid_triggers_are_refused_with_their_pointer(api: Api, triggers: list[Any], pointer: str):
+def test_invalid_triggers_are_refused_with_their_pointer(api, triggers, pointer):
     refused = create(api, *triggers)
 
     assert refused.status == 422
@@ -105,7 +105,7 @@ def runs_path(created: Any) -> str:
     return f"{AUTOMATIONS}/{created.json['automation_id']}/runs"
 
 
-def test_run_by_hand_names_the_key_that_started_it(api: Api):
+def test_run_by_hand_names_the_key_that_started_it(api):
     path = runs_path(create(api))
 
     started = api.post(path, key=api.key("Ada's script", Role.MANAGER, "default"))
@@ -128,7 +128,7 @@ def test_run_by_hand_names_the_key_that_started_it(api: Api):
     "payload",
     ['{"order": 17,  "n": 1e400}', "[1.0]", '"text"', "false", "0", '{"deep": ' + "[" * 400 + "]" * 400 + "}"],
 )
-def test_payload_is_stored_byte_for_byte_as_in_the_body(api: Api, payload: str):
+def test_payload_is_stored_byte_for_byte_as_in_the_body(api, payload):
     path = runs_path(create(api))
 
     started = api.request("POST", path, raw=b'{"payload" : %b }' % payload.encode())
@@ -138,7 +138,7 @@ def test_payload_is_stored_byte_for_byte_as_in_the_body(api: Api, payload: str):
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b'{"payload": null}'])
-def test_run_without_a_payload_has_none(api: Api, body: bytes):
+def test_run_without_a_payload_has_none(api, body):
     path = runs_path(create(api))
 
     started = api.request("POST", path, raw=body)
@@ -147,7 +147,7 @@ def test_run_without_a_payload_has_none(api: Api, body: bytes):
     assert stored_payload(api, started.json["run_id"]) is None
 
 
-def test_payload_has_the_size_limit_of_deliveries(api: Api):
+def test_payload_has_the_size_limit_of_deliveries(api):
     path = runs_path(create(api))
     largest = "x" * (BODY_BYTES_MAX - 2)
 
@@ -159,7 +159,7 @@ def test_payload_has_the_size_limit_of_deliveries(api: Api):
     assert "262,145 bytes" in refused.json["detail"]
 
 
-def test_retry_with_the_same_idempotency_key_starts_one_run(api: Api):
+def test_retry_with_the_same_idempotency_key_starts_one_run(api):
     path = runs_path(create(api))
     key = {"Idempotency-Key": "once"}
 
@@ -170,7 +170,7 @@ def test_retry_with_the_same_idempotency_key_starts_one_run(api: Api):
     assert len(api.get("/factories/default/runs").json["items"]) == 1
 
 
-def test_disabled_automation_is_not_run(api: Api):
+def test_disabled_automation_is_not_run(api):
     path = runs_path(create(api, enabled=False))
 
     refused = api.post(path)
@@ -180,7 +180,7 @@ def test_disabled_automation_is_not_run(api: Api):
     assert api.get("/factories/default/runs").json["items"] == []
 
 
-def test_run_policy_applies_to_runs_by_hand(api: Api):
+def test_run_policy_applies_to_runs_by_hand(api):
     path = runs_path(create(api, concurrency={"key": "/pr"}, priority="high"))
 
     holds = [api.post(path, body).json["hold"] for body in (None, {"payload": {"pr": 1}})]

@@ -44,7 +44,7 @@ def read_everything(recorded: RecordedApi, stocked: StockedFactory) -> None:
         recorded.request("GET", f"/factories/default/{noun}")
 
 
-def test_only_the_creating_answer_contains_a_generated_secret(api: Api, stocked: StockedFactory):
+def test_only_the_creating_answer_contains_a_generated_secret(api, stocked):
     recorded = RecordedApi(api)
     by_url = recorded.request("POST", WEBHOOKS, {"name": "by URL too", "auth_mode": "url_token"}).json
     secrets_by_request = {
@@ -74,7 +74,7 @@ def test_only_the_creating_answer_contains_a_generated_secret(api: Api, stocked:
     assert by_url["url"].endswith(f"/{by_url['secret']}")
 
 
-def test_no_answer_contains_a_supplied_secret(api: Api, stocked: StockedFactory):
+def test_no_answer_contains_a_supplied_secret(api, stocked):
     recorded = RecordedApi(api)
     uid = stocked.webhook.webhook.uid
     requests = [
@@ -112,7 +112,7 @@ def test_no_answer_contains_a_supplied_secret(api: Api, stocked: StockedFactory)
     ],
     ids=repr,
 )
-def test_refusal_does_not_contain_the_supplied_secret(api: Api, body):
+def test_refusal_does_not_contain_the_supplied_secret(api, body):
     recorded = RecordedApi(api)
 
     answer = recorded.request("POST", WEBHOOKS, body)
@@ -121,7 +121,7 @@ def test_refusal_does_not_contain_the_supplied_secret(api: Api, body):
     assert recorded.requests_revealing(CANARY) == []
 
 
-def test_refusal_of_invalid_json_does_not_contain_the_body(api: Api):
+def test_refusal_of_invalid_json_does_not_contain_the_body(api):
     answer = api.post(WEBHOOKS, raw=f'{{"secret": "{CANARY}", '.encode())
 
     assert answer.status == 400
@@ -129,7 +129,7 @@ def test_refusal_of_invalid_json_does_not_contain_the_body(api: Api):
 
 
 @pytest.mark.parametrize("where", ["header", "query", "path"])
-def test_refusal_does_not_contain_a_misplaced_key(api: Api, where):
+def test_refusal_does_not_contain_a_misplaced_key(api, where):
     token = api.key("misplaced", Role.ADMIN)
     answer = {
         "header": lambda: api.get("/me", key="", headers={"Authorization": f"Basic {token}"}),

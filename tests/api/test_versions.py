@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.api.client import Api, StockedFactory
+from tests.api.client import StockedFactory
 
 WEBHOOKS = "/factories/default/webhooks"
 
@@ -18,7 +18,7 @@ def changes_of(stocked: StockedFactory) -> dict[str, tuple[str, str, object]]:
 
 
 @pytest.mark.parametrize("noun", ["webhook", "automation", "secret", "member"])
-def test_change_with_an_old_version_tag_is_refused(api: Api, stocked: StockedFactory, noun):
+def test_change_with_an_old_version_tag_is_refused(api, stocked, noun):
     path, method, change = changes_of(stocked)[noun]
     etag = api.get(path, key=api.admin).headers["etag"]
     api.world.clock.advance(seconds=1)
@@ -35,7 +35,7 @@ def test_change_with_an_old_version_tag_is_refused(api: Api, stocked: StockedFac
 
 
 @pytest.mark.parametrize("noun", ["webhook", "automation", "member"])
-def test_answer_to_a_change_has_the_new_version_tag(api: Api, stocked: StockedFactory, noun):
+def test_answer_to_a_change_has_the_new_version_tag(api, stocked, noun):
     path, method, change = changes_of(stocked)[noun]
 
     changed = api.request(method, path, change, key=api.admin)
@@ -54,14 +54,14 @@ def test_answer_to_a_change_has_the_new_version_tag(api: Api, stocked: StockedFa
         ("unquoted", 422),
     ],
 )
-def test_if_match_is_evaluated_as_in_http(api: Api, stocked: StockedFactory, tags, status):
+def test_if_match_is_evaluated_as_in_http(api, stocked, tags, status):
     path = f"{WEBHOOKS}/{stocked.webhook.webhook.uid}"
     etag = api.get(path).headers["etag"]
 
     assert api.patch(path, {"name": "x"}, headers={"If-Match": tags.format(etag=etag)}).status == status
 
 
-def test_unchanged_resource_is_answered_304(api: Api, stocked: StockedFactory):
+def test_unchanged_resource_is_answered_304(api, stocked):
     path = f"{WEBHOOKS}/{stocked.webhook.webhook.uid}"
     first = api.get(path)
 
@@ -74,5 +74,5 @@ def test_unchanged_resource_is_answered_304(api: Api, stocked: StockedFactory):
     assert (changed.status, changed.json["name"]) == (200, "renamed")
 
 
-def test_if_match_does_not_create_an_unknown_resource(api: Api):
+def test_if_match_does_not_create_an_unknown_resource(api):
     assert api.patch(f"{WEBHOOKS}/wh_000", {"name": "x"}, headers={"If-Match": "*"}).status == 404

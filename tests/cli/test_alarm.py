@@ -1,16 +1,15 @@
 """`hookmill alarm`."""
 
 import re
-from typing import Any
 
 import pytest
 
-from tests.cli.conftest import START_US, Hookmill, LogWriter
+from tests.cli.conftest import START_US
 
 HOUR = 3_600_000_000
 
 
-def test_list_shows_the_alarms_of_a_factory_newest_first(log: LogWriter, webhook: Any, hookmill: Hookmill):
+def test_list_shows_the_alarms_of_a_factory_newest_first(log, webhook, hookmill):
     resolved = log.add_alarm("default", webhook["uid"], resolved_at=START_US + HOUR)
     opened = log.add_alarm("default", webhook["uid"], at=START_US + 2 * HOUR)
     log.add_alarm(None, "disk@here")
@@ -26,7 +25,7 @@ def test_list_shows_the_alarms_of_a_factory_newest_first(log: LogWriter, webhook
     assert [alarm["id"] for alarm in only_open] == [opened]
 
 
-def test_alarm_in_json_says_what_is_wrong_and_what_to_do(log: LogWriter, webhook: Any, hookmill: Hookmill):
+def test_alarm_in_json_says_what_is_wrong_and_what_to_do(log, webhook, hookmill):
     alarm_id = log.add_alarm("default", webhook["uid"])
 
     alarm = hookmill("alarm", "show", alarm_id, "--json").json
@@ -51,7 +50,7 @@ def test_alarm_in_json_says_what_is_wrong_and_what_to_do(log: LogWriter, webhook
     )
 
 
-def test_alarms_of_the_installation_have_an_option(log: LogWriter, webhook: Any, hookmill: Hookmill):
+def test_alarms_of_the_installation_have_an_option(log, webhook, hookmill):
     alarm_id = log.add_alarm(None, "disk@here")
 
     listed = hookmill("alarm", "list", "--installation", "--json").json["items"]
@@ -63,7 +62,7 @@ def test_alarms_of_the_installation_have_an_option(log: LogWriter, webhook: Any,
     assert "has no alarm" in hookmill("alarm", "show", alarm_id, exit_code=1).err
 
 
-def test_alarm_is_snoozed_and_woken(log: LogWriter, webhook: Any, hookmill: Hookmill):
+def test_alarm_is_snoozed_and_woken(log, webhook, hookmill):
     alarm_id = log.add_alarm("default", webhook["uid"])
 
     snoozed = hookmill("alarm", "snooze", alarm_id, "--hours", "24").out
@@ -89,9 +88,7 @@ def test_alarm_is_snoozed_and_woken(log: LogWriter, webhook: Any, hookmill: Hook
         (["--until", "2020-01-01"], 1, "within the next 720 hours"),
     ],
 )
-def test_unusable_end_of_a_snooze_is_refused(
-    log: LogWriter, webhook: Any, hookmill: Hookmill, options: list[str], exit_code: int, message: str
-):
+def test_unusable_end_of_a_snooze_is_refused(log, webhook, hookmill, options, exit_code, message):
     alarm_id = log.add_alarm("default", webhook["uid"])
 
     refused = hookmill("alarm", "snooze", alarm_id, *options, exit_code=exit_code)
@@ -100,13 +97,13 @@ def test_unusable_end_of_a_snooze_is_refused(
     assert hookmill("alarm", "show", alarm_id, "--json").json["state"] == "open"
 
 
-def test_resolved_alarm_cannot_be_snoozed(log: LogWriter, webhook: Any, hookmill: Hookmill):
+def test_resolved_alarm_cannot_be_snoozed(log, webhook, hookmill):
     alarm_id = log.add_alarm("default", webhook["uid"], resolved_at=START_US)
 
     assert "is resolved" in hookmill("alarm", "snooze", alarm_id, "--hours", "1", exit_code=1).err
 
 
-def test_printed_options_list_the_next_page_of_alarms(log: LogWriter, webhook: Any, hookmill: Hookmill):
+def test_printed_options_list_the_next_page_of_alarms(log, webhook, hookmill):
     ids = [log.add_alarm("default", f"wh_{number}", at=START_US + number) for number in range(3)]
 
     last_line = hookmill("alarm", "list", "--open", "--limit", "2").out.splitlines()[-1]

@@ -15,7 +15,7 @@ def webhook_destination(log: LogWriter, hookmill: Hookmill) -> Any:
     return hookmill("alarm", "destination", "add", "webhook", "--url-from-stdin", "--json", stdin=URL).json
 
 
-def test_add_prints_the_signing_secret_once_and_never_the_url(log: LogWriter, hookmill: Hookmill):
+def test_add_prints_the_signing_secret_once_and_never_the_url(log, hookmill):
     output = hookmill("alarm", "destination", "add", "webhook", "--url-from-stdin", stdin=URL).out
     (secret,) = [line.split()[1] for line in output.splitlines() if line.startswith("Secret")]
     (test_command,) = [line for line in output.splitlines() if line.startswith("To send a test: ")]
@@ -29,7 +29,7 @@ def test_add_prints_the_signing_secret_once_and_never_the_url(log: LogWriter, ho
     assert "secret-path" not in output + listed
 
 
-def test_list_in_json_has_every_field_but_the_secret(webhook_destination: Any, hookmill: Hookmill):
+def test_list_in_json_has_every_field_but_the_secret(webhook_destination, hookmill):
     (row,) = hookmill("alarm", "destination", "list", "--json").json["items"]
 
     assert row == {name: value for name, value in webhook_destination.items() if name != "signing_secret"}
@@ -48,7 +48,7 @@ def test_list_in_json_has_every_field_but_the_secret(webhook_destination: Any, h
     }
 
 
-def test_destination_of_the_installation_is_apart_from_those_of_factories(log: LogWriter, hookmill: Hookmill):
+def test_destination_of_the_installation_is_apart_from_those_of_factories(log, hookmill):
     kinds = ("--alarm", "disk_low", "--alarm", "clock_wrong", "--include-factories")
     added = hookmill(
         "alarm", "destination", "add", "slack", "--url-from-stdin", "--installation", *kinds, "--json", stdin=URL
@@ -75,18 +75,14 @@ def test_destination_of_the_installation_is_apart_from_those_of_factories(log: L
         (("slack", "--url-from-stdin", "--include-factories"), URL, "Only a destination of the installation"),
     ],
 )
-def test_unusable_destination_is_refused(
-    log: LogWriter, hookmill: Hookmill, arguments: tuple[str, ...], stdin: bytes, problem: str
-):
+def test_unusable_destination_is_refused(log, hookmill, arguments, stdin, problem):
     result = hookmill("alarm", "destination", "add", *arguments, stdin=stdin, exit_code=1)
 
     assert problem in result.err
     assert "secret-path" not in result.err
 
 
-def test_email_destination_needs_a_mail_server_in_the_settings(
-    log: LogWriter, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch
-):
+def test_email_destination_needs_a_mail_server_in_the_settings(log, hookmill, monkeypatch):
     monkeypatch.setenv("HOOKMILL_SMTP_HOST", "mail.example.com")
     refused = hookmill("alarm", "destination", "list", exit_code=2)
     monkeypatch.setenv("HOOKMILL_SMTP_SENDER", "hookmill@example.com")
@@ -98,7 +94,7 @@ def test_email_destination_needs_a_mail_server_in_the_settings(
     assert "Secret" not in output
 
 
-def test_add_says_that_alarms_are_open_already(log: LogWriter, hookmill: Hookmill):
+def test_add_says_that_alarms_are_open_already(log, hookmill):
     add = ("alarm", "destination", "add", "slack", "--url-from-stdin", "--installation")
     without_alarms = hookmill(*add, stdin=URL).out
     log.add_alarm(None, "disk@here")
@@ -111,9 +107,7 @@ def test_add_says_that_alarms_are_open_already(log: LogWriter, hookmill: Hookmil
     assert last_line.endswith(" alarm list --open --installation")
 
 
-def test_test_says_whether_the_destination_accepted_it(
-    log: LogWriter, hookmill: Hookmill, receiver: Any, monkeypatch: pytest.MonkeyPatch
-):
+def test_test_says_whether_the_destination_accepted_it(log, hookmill, receiver, monkeypatch):
     monkeypatch.setenv("HOOKMILL_ALARM_PRIVATE_ADDRESSES", "true")
     added = hookmill("alarm", "destination", "add", "slack", "--url-from-stdin", stdin=receiver.url.encode()).out
     (destination,) = [line.split()[1] for line in added.splitlines() if line.startswith("ID")]
@@ -133,7 +127,7 @@ def test_test_says_whether_the_destination_accepted_it(
     assert "has no public address, so nothing was sent." in unreachable.out
 
 
-def test_destination_is_removed_after_a_confirmation(webhook_destination: Any, hookmill: Hookmill):
+def test_destination_is_removed_after_a_confirmation(webhook_destination, hookmill):
     identifier = webhook_destination["destination_id"]
     kept = hookmill("alarm", "destination", "remove", identifier, stdin=b"n\n", exit_code=1)
     removed = hookmill("alarm", "destination", "remove", identifier, "--yes", "--json").json

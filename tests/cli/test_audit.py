@@ -1,12 +1,9 @@
 """`hookmill audit`."""
 
 import getpass
-from typing import Any
-
-from tests.cli.conftest import Hookmill
 
 
-def test_list_shows_actor_action_and_channel_newest_first(webhook: Any, hookmill: Hookmill):
+def test_list_shows_actor_action_and_channel_newest_first(webhook, hookmill):
     hookmill("webhook", "rename", "source", "orders")
 
     header, *rows = hookmill("audit", "list").out.splitlines()
@@ -21,7 +18,7 @@ def test_list_shows_actor_action_and_channel_newest_first(webhook: Any, hookmill
     ]
 
 
-def test_entry_in_json_names_actor_and_subject(webhook: Any, hookmill: Hookmill):
+def test_entry_in_json_names_actor_and_subject(webhook, hookmill):
     hookmill("webhook", "rename", "source", "orders")
 
     entry = hookmill("audit", "list", "--limit", "1", "--json").json["items"][0]
@@ -39,7 +36,7 @@ def test_entry_in_json_names_actor_and_subject(webhook: Any, hookmill: Hookmill)
     }
 
 
-def test_only_the_list_of_the_team_has_entries_without_a_factory(webhook: Any, hookmill: Hookmill):
+def test_only_the_list_of_the_team_has_entries_without_a_factory(webhook, hookmill):
     hookmill("key", "create", "ci", "--role", "viewer", "--expires-in-days", "1")
 
     factory_entries = hookmill("audit", "list", "--json").json["items"]
@@ -51,7 +48,7 @@ def test_only_the_list_of_the_team_has_entries_without_a_factory(webhook: Any, h
     assert "role viewer, factory default, expires_at 20" in newest
 
 
-def test_printed_options_list_the_next_page(webhook: Any, hookmill: Hookmill):
+def test_printed_options_list_the_next_page(webhook, hookmill):
     hookmill("webhook", "disable", "source")
 
     entry_ids = [entry["entry_id"] for entry in hookmill("audit", "list", "--json").json["items"]]

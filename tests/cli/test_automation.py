@@ -4,7 +4,6 @@ import json
 import re
 import sqlite3
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,12 +12,12 @@ from hookmill.app import log
 from hookmill.app.runner_problems import _log_problems
 from hookmill.settings import read_settings
 from hookmill.store.database import open_database
-from tests.cli.conftest import Hookmill, LogWriter
+from tests.cli.conftest import Hookmill
 
 UNKNOWN_UID = "wh_" + "0" * 27
 
 
-def test_create_prints_the_trigger_in_the_format_of_the_contract(automation: Any, webhook: Any):
+def test_create_prints_the_trigger_in_the_format_of_the_contract(automation, webhook):
     assert automation["name"] == "triage"
     assert automation["prompt"] == "Look."
     assert automation["enabled"] is True
@@ -29,7 +28,7 @@ def test_create_prints_the_trigger_in_the_format_of_the_contract(automation: Any
     ]
 
 
-def test_prompt_is_read_from_a_file(webhook: Any, hookmill: Hookmill, tmp_path: Path):
+def test_prompt_is_read_from_a_file(webhook, hookmill, tmp_path):
     (tmp_path / "prompt.md").write_text("Grüße,\nund los.\n")
 
     created = hookmill("automation", "create", "a", "--prompt-file", "prompt.md", "--webhook", "source", "--json").json
@@ -37,7 +36,7 @@ def test_prompt_is_read_from_a_file(webhook: Any, hookmill: Hookmill, tmp_path: 
     assert created["prompt"] == "Grüße,\nund los.\n"
 
 
-def test_webhooks_are_selected_by_name_and_by_uid(webhook: Any, hookmill: Hookmill):
+def test_webhooks_are_selected_by_name_and_by_uid(webhook, hookmill):
     other = hookmill("webhook", "create", "other", "--json").json
 
     created = hookmill(
@@ -47,20 +46,14 @@ def test_webhooks_are_selected_by_name_and_by_uid(webhook: Any, hookmill: Hookmi
     assert created["triggers"][0]["filter"]["webhook_ids"] == [webhook["uid"], other["uid"]]
 
 
-def test_unknown_uid_causes_a_warning_on_standard_error(webhook: Any, hookmill: Hookmill):
+def test_unknown_uid_causes_a_warning_on_standard_error(webhook, hookmill):
     result = hookmill("automation", "create", "a", "--prompt", "x", "--webhook", UNKNOWN_UID)
 
     assert "Automation a (aut_" in result.out
     assert result.err.startswith(f"Warning: {UNKNOWN_UID} is not a webhook of factory 'default'")
 
 
-def test_runner_that_is_no_longer_configured_causes_a_warning(
-    webhook: Any,
-    data_dir: Path,
-    hookmill: Hookmill,
-    monkeypatch: pytest.MonkeyPatch,
-    capsysbinary: pytest.CaptureFixture[bytes],
-):
+def test_runner_that_is_no_longer_configured_causes_a_warning(webhook, data_dir, hookmill, monkeypatch, capsysbinary):
     monkeypatch.setenv("HOOKMILL_RUNNERS", '{"agent": {"argv": ["true"]}}')
     hookmill("automation", "create", "a", "--prompt", "x", "--webhook", "source", "--runner", "agent")
     monkeypatch.delenv("HOOKMILL_RUNNERS")
@@ -91,7 +84,7 @@ def test_runner_that_is_no_longer_configured_causes_a_warning(
         (["--prompt", "a", "--webhook", "w", "--filter", "{}", "--filter-file", "f"], "at most one of --filter"),
     ],
 )
-def test_create_refuses_contradicting_options(hookmill: Hookmill, options: list[str], problem: str):
+def test_create_refuses_contradicting_options(hookmill, options, problem):
     assert problem in hookmill("automation", "create", "a", *options, exit_code=2).err
 
 
@@ -106,15 +99,13 @@ def test_create_refuses_contradicting_options(hookmill: Hookmill, options: list[
     ],
     ids=["no JSON", "null", "empty object", "two problems", "nested too deep"],
 )
-def test_invalid_filter_is_refused_with_the_location_of_the_problem(
-    webhook: Any, hookmill: Hookmill, filter_json: str, problem: str
-):
+def test_invalid_filter_is_refused_with_the_location_of_the_problem(webhook, hookmill, filter_json, problem):
     command = ("automation", "create", "a", "--prompt", "x", "--webhook", "source", "--filter", filter_json)
 
     assert problem in hookmill(*command, exit_code=1).err
 
 
-def test_prompt_file_that_is_not_utf_8_is_refused(webhook: Any, hookmill: Hookmill, tmp_path: Path):
+def test_prompt_file_that_is_not_utf_8_is_refused(webhook, hookmill, tmp_path):
     (tmp_path / "prompt.md").write_bytes(b"abc\xff")
 
     result = hookmill("automation", "create", "a", "--prompt-file", "prompt.md", "--webhook", "source", exit_code=1)
@@ -131,7 +122,7 @@ def test_prompt_file_that_is_not_utf_8_is_refused(webhook: Any, hookmill: Hookmi
     ],
 )
 def test_unknown_name_in_the_settings_is_refused_with_the_known_ones_and_their_file(
-    webhook: Any, hookmill: Hookmill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: Any, problem: str
+    webhook, hookmill, tmp_path, monkeypatch, option, problem
 ):
     monkeypatch.chdir(tmp_path)
     command = ("automation", "create", "a", "--prompt", "x", "--webhook", "source", *option)
@@ -145,7 +136,7 @@ def test_unknown_name_in_the_settings_is_refused_with_the_known_ones_and_their_f
     assert f"there is no hookmill.toml in {tmp_path}." in without_file
 
 
-def test_automation_is_created_disabled_and_enabled_later(webhook: Any, hookmill: Hookmill):
+def test_automation_is_created_disabled_and_enabled_later(webhook, hookmill):
     created = hookmill("automation", "create", "a", "--prompt", "x", "--webhook", "source", "--disabled", "--json").json
     enabled = hookmill("automation", "enable", "a", "--json").json
 
@@ -153,7 +144,7 @@ def test_automation_is_created_disabled_and_enabled_later(webhook: Any, hookmill
     assert enabled["enabled"] is True
 
 
-def test_change_creates_a_version_and_keeps_the_other_fields(automation: Any, hookmill: Hookmill):
+def test_change_creates_a_version_and_keeps_the_other_fields(automation, hookmill):
     changed = hookmill("automation", "change", "triage", "--name", "sort", "--prompt", "Look twice.", "--json").json
 
     assert (changed["name"], changed["prompt"], changed["version"]) == ("sort", "Look twice.", 2)
@@ -162,7 +153,7 @@ def test_change_creates_a_version_and_keeps_the_other_fields(automation: Any, ho
     ]
 
 
-def test_filter_and_webhooks_are_changed_separately(automation: Any, webhook: Any, hookmill: Hookmill):
+def test_filter_and_webhooks_are_changed_separately(automation, webhook, hookmill):
     other = hookmill("webhook", "create", "other", "--json").json
 
     with_filter = hookmill("automation", "change", "triage", "--filter", '{"n": [1]}', "--json").json
@@ -176,7 +167,7 @@ def test_filter_and_webhooks_are_changed_separately(automation: Any, webhook: An
     ]
 
 
-def test_event_types_are_set_shown_changed_and_removed(webhook: Any, hookmill: Hookmill):
+def test_event_types_are_set_shown_changed_and_removed(webhook, hookmill):
     create = ("automation", "create", "typed", "--prompt", "x", "--webhook", "source")
     created = hookmill(*create, "--event", "push", "--event", "Push Hook", "--filter", '{"n": [1]}', "--json").json
     output = hookmill("automation", "show", "typed").out
@@ -199,7 +190,7 @@ def test_event_types_are_set_shown_changed_and_removed(webhook: Any, hookmill: H
     assert with_any_event["warnings"] == []
 
 
-def test_triggers_file_has_the_format_that_show_prints(automation: Any, hookmill: Hookmill, tmp_path: Path):
+def test_triggers_file_has_the_format_that_show_prints(automation, hookmill, tmp_path):
     triggers = automation["triggers"] * 2
     (tmp_path / "triggers.json").write_text(json.dumps(triggers))
 
@@ -219,7 +210,7 @@ def test_triggers_file_has_the_format_that_show_prints(automation: Any, hookmill
     assert changed["triggers"] == created["triggers"] == triggers
 
 
-def test_options_for_one_trigger_are_refused_if_there_are_several(automation: Any, hookmill: Hookmill, tmp_path: Path):
+def test_options_for_one_trigger_are_refused_if_there_are_several(automation, hookmill, tmp_path):
     (tmp_path / "triggers.json").write_text(json.dumps(automation["triggers"] * 2))
     hookmill("automation", "change", "triage", "--triggers-file", "triggers.json")
 
@@ -238,17 +229,17 @@ def test_options_for_one_trigger_are_refused_if_there_are_several(automation: An
         (["--webhook", "w", "--triggers-file", "f"], "--webhook, --triggers-file"),
     ],
 )
-def test_change_refuses_contradicting_options(hookmill: Hookmill, options: list[str], problem: str):
+def test_change_refuses_contradicting_options(hookmill, options, problem):
     assert problem in hookmill("automation", "change", "a", *options, exit_code=2).err
 
 
-def test_creation_without_any_trigger_names_all_options_for_triggers(hookmill: Hookmill):
+def test_creation_without_any_trigger_names_all_options_for_triggers(hookmill):
     error = hookmill("automation", "create", "a", "--prompt", "Go.", exit_code=2).err
 
     assert "give at least one of --webhook, --schedule, --triggers-file" in error
 
 
-def test_list_shows_the_state_of_the_selected_webhooks(automation: Any, hookmill: Hookmill):
+def test_list_shows_the_state_of_the_selected_webhooks(automation, hookmill):
     hookmill("webhook", "disable", "source")
 
     header, row = hookmill("automation", "list").out.splitlines()
@@ -257,7 +248,7 @@ def test_list_shows_the_state_of_the_selected_webhooks(automation: Any, hookmill
     assert row.split() == ["triage", "enabled", "package", "source", "(disabled)"]
 
 
-def test_deleted_automation_is_no_longer_listed_or_shown(automation: Any, hookmill: Hookmill):
+def test_deleted_automation_is_no_longer_listed_or_shown(automation, hookmill):
     deleted = hookmill("automation", "delete", "triage", "--json").json
 
     assert deleted["deleted"] is True
@@ -265,13 +256,13 @@ def test_deleted_automation_is_no_longer_listed_or_shown(automation: Any, hookmi
     assert "no automation 'triage'" in hookmill("automation", "show", "triage", exit_code=1).err
 
 
-def test_control_characters_in_a_prompt_are_escaped(webhook: Any, hookmill: Hookmill):
+def test_control_characters_in_a_prompt_are_escaped(webhook, hookmill):
     hookmill("automation", "create", "a", "--prompt", "one\ntwo\x1b[31m[bold]", "--webhook", "source")
 
     assert "one\ntwo\\u001b[31m[bold]\n" in hookmill("automation", "show", "a").out
 
 
-def test_filter_numbers_are_shown_exactly(automation: Any, hookmill: Hookmill):
+def test_filter_numbers_are_shown_exactly(automation, hookmill):
     filter_json = '{"price": [0.10, 9007199254740993]}'
 
     hookmill("automation", "change", "triage", "--filter", filter_json)
@@ -280,7 +271,7 @@ def test_filter_numbers_are_shown_exactly(automation: Any, hookmill: Hookmill):
         assert '{"price": [0.1, 9007199254740993]}' in hookmill("automation", *command.split()).out
 
 
-def test_unreadable_triggers_are_reported_and_not_changed(automation: Any, log: LogWriter, hookmill: Hookmill):
+def test_unreadable_triggers_are_reported_and_not_changed(automation, log, hookmill):
     with closing(sqlite3.connect(log.path)) as connection, connection:
         connection.execute("UPDATE automation_versions SET triggers = '[{}]'")
 
@@ -292,7 +283,7 @@ def test_unreadable_triggers_are_reported_and_not_changed(automation: Any, log: 
     assert all("can't be read" in error for error in refused)
 
 
-def test_filter_test_is_refused_without_a_readable_trigger(automation: Any, log: LogWriter, hookmill: Hookmill):
+def test_filter_test_is_refused_without_a_readable_trigger(automation, log, hookmill):
     with closing(sqlite3.connect(log.path)) as connection, connection:
         connection.execute("UPDATE automation_versions SET triggers = '[{}]'")
 
@@ -396,15 +387,7 @@ def repositories_and_destinations(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_option_is_created_shown_changed_kept_and_removed(
-    webhook: Any,
-    hookmill: Hookmill,
-    options: str,
-    created: dict[str, Any],
-    text: str,
-    change: str,
-    changed: dict[str, Any],
-    removal: str,
-    removed: Any,
+    webhook, hookmill, options, created, text, change, changed, removal, removed
 ):
     def run(command: str, arguments: str) -> dict[str, Any]:
         automation = hookmill("automation", command, "a", *arguments.split(), "--json").json
@@ -448,7 +431,7 @@ def test_option_is_created_shown_changed_kept_and_removed(
         ("--result slack=other", 1, "may not use a destination 'other'. The operator allowed: github, team."),
     ],
 )
-def test_invalid_option_is_refused(automation: Any, hookmill: Hookmill, arguments: str, exit_code: int, problem: str):
+def test_invalid_option_is_refused(automation, hookmill, arguments, exit_code, problem):
     error = hookmill("automation", "change", "triage", *arguments.split(), exit_code=exit_code).err
 
     assert problem in " ".join(error.replace("│", " ").split())
@@ -461,7 +444,7 @@ def create_report(hookmill: Hookmill, *options: str) -> Any:
     return hookmill("automation", "create", "report", "--prompt", "Look.", *options, "--json").json
 
 
-def test_schedules_are_created_with_names_crons_and_options(log: LogWriter, hookmill: Hookmill):
+def test_schedules_are_created_with_names_crons_and_options(log, hookmill):
     created = create_report(
         hookmill,
         *("--schedule", "nightly=0 3 * * *", "--schedule", "often=@every 1h30m"),
@@ -477,7 +460,7 @@ def test_schedules_are_created_with_names_crons_and_options(log: LogWriter, hook
     assert all(schedule["next_at"] for schedule in created["next_times"])
 
 
-def test_schedules_are_shown_with_their_next_times(webhook: Any, hookmill: Hookmill):
+def test_schedules_are_shown_with_their_next_times(webhook, hookmill):
     create_report(hookmill, "--webhook", "source", "--schedule", "yearly=0 0 1 1 *", "--catch-up", "none")
 
     output = hookmill("automation", "show", "report").out
@@ -491,7 +474,7 @@ def test_schedules_are_shown_with_their_next_times(webhook: Any, hookmill: Hookm
     assert "skips missed times)\n" in hookmill("automation", "show", "report").out
 
 
-def test_schedules_are_replaced_and_removed_without_the_webhooks(webhook: Any, hookmill: Hookmill):
+def test_schedules_are_replaced_and_removed_without_the_webhooks(webhook, hookmill):
     create_report(hookmill, "--webhook", "source", "--schedule", "a=@daily", "--schedule", "b=@daily")
 
     def change(*options: str) -> list[str]:
@@ -504,7 +487,7 @@ def test_schedules_are_replaced_and_removed_without_the_webhooks(webhook: Any, h
     assert change("--no-schedule") == ["webhook"]
 
 
-def test_webhook_is_added_to_an_automation_with_schedules(webhook: Any, hookmill: Hookmill):
+def test_webhook_is_added_to_an_automation_with_schedules(webhook, hookmill):
     create_report(hookmill, "--schedule", "a=@daily")
 
     changed = hookmill("automation", "change", "report", "--webhook", "source", "--event", "push", "--json").json
@@ -515,7 +498,7 @@ def test_webhook_is_added_to_an_automation_with_schedules(webhook: Any, hookmill
     assert "is now at version 3" in output
 
 
-def test_last_schedule_is_not_removed_without_a_webhook(log: LogWriter, hookmill: Hookmill):
+def test_last_schedule_is_not_removed_without_a_webhook(log, hookmill):
     create_report(hookmill, "--schedule", "a=@daily")
 
     assert (
@@ -539,16 +522,14 @@ def test_last_schedule_is_not_removed_without_a_webhook(log: LogWriter, hookmill
         (["--timezone", "UTC", "--webhook", "source"], "--timezone and --catch-up need --schedule", 2),
     ],
 )
-def test_invalid_schedules_are_refused(
-    log: LogWriter, hookmill: Hookmill, options: list[str], problem: str, exit_code: int
-):
+def test_invalid_schedules_are_refused(log, hookmill, options, problem, exit_code):
     assert problem in hookmill("automation", "create", "report", "--prompt", "x", *options, exit_code=exit_code).err
 
 
 # Runs that are started by hand
 
 
-def test_run_that_is_started_by_hand_is_queued_and_shown(log: LogWriter, hookmill: Hookmill):
+def test_run_that_is_started_by_hand_is_queued_and_shown(log, hookmill):
     create_report(hookmill, "--schedule", "a=@daily")
 
     output = hookmill("automation", "run", "report").out
@@ -561,9 +542,7 @@ def test_run_that_is_started_by_hand_is_queued_and_shown(log: LogWriter, hookmil
     assert json.loads(hookmill("run", "export").out)["run_id"] == run["run_id"]
 
 
-def test_payload_of_a_run_is_read_from_a_file_or_standard_input(
-    log: LogWriter, hookmill: Hookmill, tmp_path: Path, data_dir: Path
-):
+def test_payload_of_a_run_is_read_from_a_file_or_standard_input(log, hookmill, tmp_path, data_dir):
     create_report(hookmill, "--schedule", "a=@daily")
     (tmp_path / "order.json").write_bytes(b'{"n":  1.0}\n')
 

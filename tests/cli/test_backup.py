@@ -76,13 +76,7 @@ def rows_without_marks(rows: TableRows) -> TableRows:
 
 
 def test_every_row_survives_the_way_through_both_databases_and_back(
-    webhook: Any,
-    log: LogWriter,
-    hookmill: Hookmill,
-    into: Callable[..., CommandResult],
-    postgres_url: str,
-    postgres_store: str,
-    tmp_path: Path,
+    webhook, log, hookmill, into, postgres_url, postgres_store, tmp_path
 ):
     fill(log.path)
     before = rows_without_marks(rows_of_sqlite(log.path))
@@ -102,9 +96,7 @@ def test_every_row_survives_the_way_through_both_databases_and_back(
     assert rows_without_marks(rows_of_sqlite(tmp_path / "on-sqlite-again" / "hookmill.db")) == before
 
 
-def test_restored_installation_continues_the_numbers_of_webhooks(
-    webhook: Any, log: LogWriter, hookmill: Hookmill, into: Callable[..., CommandResult], postgres_url: str
-):
+def test_restored_installation_continues_the_numbers_of_webhooks(webhook, log, hookmill, into, postgres_url):
     with closing(sqlite3.connect(log.path)) as connection, connection:
         # SQLite never generates the number of a deleted row again.
         connection.execute("UPDATE sqlite_sequence SET seq = 41 WHERE name = 'webhooks'")
@@ -123,13 +115,7 @@ def test_restored_installation_continues_the_numbers_of_webhooks(
 
 
 def test_a_backup_and_a_restore_say_what_they_did_and_what_to_do_next(
-    webhook: Any,
-    automation: Any,
-    log: LogWriter,
-    data_dir: Path,
-    hookmill: Hookmill,
-    into: Callable[..., CommandResult],
-    tmp_path: Path,
+    webhook, automation, log, data_dir, hookmill, into, tmp_path
 ):
     log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"])
 
@@ -162,9 +148,7 @@ def test_a_backup_and_a_restore_say_what_they_did_and_what_to_do_next(
     assert entry["action"] == "installation.restore"
 
 
-def test_copy_that_performs_no_runs_may_run_beside_the_original(
-    webhook: Any, hookmill: Hookmill, into: Callable[..., CommandResult], monkeypatch: pytest.MonkeyPatch
-):
+def test_copy_that_performs_no_runs_may_run_beside_the_original(webhook, hookmill, into, monkeypatch):
     hookmill("backup", "1.hookmill")
     monkeypatch.setenv("HOOKMILL_PERFORMS_RUNS", "false")
 
@@ -175,7 +159,7 @@ def test_copy_that_performs_no_runs_may_run_beside_the_original(
 
 
 @pytest.mark.parametrize("performs_runs", [True, False])
-def test_start_after_a_restore_says_whether_runs_are_performed(performs_runs: bool):
+def test_start_after_a_restore_says_whether_runs_are_performed(performs_runs):
     restored = Restoration(taken_at=0, restored_at=0, newest_delivery_at=None)
 
     text = "\n".join(restoration_lines(restored, performs_runs=performs_runs))
@@ -185,9 +169,7 @@ def test_start_after_a_restore_says_whether_runs_are_performed(performs_runs: bo
     assert ("performs no runs, because performs_runs is false" in text) != performs_runs
 
 
-def test_a_backup_keeps_no_session_no_sign_in_link_and_no_secret(
-    webhook: Any, log: LogWriter, data_dir: Path, hookmill: Hookmill
-):
+def test_a_backup_keeps_no_session_no_sign_in_link_and_no_secret(webhook, log, data_dir, hookmill):
     fill(log.path)
     hookmill("backup", "1")
 
@@ -200,7 +182,7 @@ def test_a_backup_keeps_no_session_no_sign_in_link_and_no_secret(
         assert secret not in content
 
 
-def test_file_that_exists_is_replaced_only_on_demand(webhook: Any, hookmill: Hookmill, tmp_path: Path):
+def test_file_that_exists_is_replaced_only_on_demand(webhook, hookmill, tmp_path):
     (tmp_path / "1").write_text("mine")
     (tmp_path / "pipe").mkdir()
 
@@ -217,7 +199,7 @@ def test_file_that_exists_is_replaced_only_on_demand(webhook: Any, hookmill: Hoo
     assert {path.name for path in tmp_path.iterdir()} == {"1", "pipe", "data"}
 
 
-def test_backup_waits_for_no_first_start(hookmill: Hookmill, log: LogWriter):
+def test_backup_waits_for_no_first_start(hookmill, log):
     log.path.unlink()
     assert "Start `hookmill serve` once" in hookmill("backup", "1", exit_code=1).err
 
@@ -253,9 +235,7 @@ def places(size: int, number: int) -> Iterator[int]:
     yield from (chance.randrange(size) for _ in range(number))
 
 
-def test_backup_that_was_cut_anywhere_is_refused_and_changes_nothing(
-    backup_with_key: Path, into: Callable[..., CommandResult], tmp_path: Path, postgres_url: str
-):
+def test_backup_that_was_cut_anywhere_is_refused_and_changes_nothing(backup_with_key, into, tmp_path, postgres_url):
     content = backup_with_key.read_bytes()
     for number, place in enumerate(places(len(content), CUTS)):
         (tmp_path / "cut").write_bytes(content[:place])
@@ -271,7 +251,7 @@ def test_backup_that_was_cut_anywhere_is_refused_and_changes_nothing(
 
 
 def test_backup_of_which_any_byte_was_altered_is_refused_and_changes_nothing(
-    backup_with_key: Path, into: Callable[..., CommandResult], hookmill: Hookmill, tmp_path: Path, postgres_url: str
+    backup_with_key, into, hookmill, tmp_path, postgres_url
 ):
     content = backup_with_key.read_bytes()
     for number, place in enumerate(places(len(content), ALTERATIONS)):
@@ -291,9 +271,7 @@ def test_backup_of_which_any_byte_was_altered_is_refused_and_changes_nothing(
     assert relations(postgres_url) == []
 
 
-def test_backup_that_was_altered_on_purpose_is_refused_with_the_master_key(
-    backup: Path, into: Callable[..., CommandResult], hookmill: Hookmill, data_dir: Path, tmp_path: Path
-):
+def test_backup_that_was_altered_on_purpose_is_refused_with_the_master_key(backup, into, hookmill, data_dir, tmp_path):
     """The alteration has the right SHA-256, as anybody can compute it."""
     with (tmp_path / "forged").open("wb") as file:
         writer = BackupWriter(file)
@@ -309,9 +287,7 @@ def test_backup_that_was_altered_on_purpose_is_refused_with_the_master_key(
     assert unproven.out.startswith("The backup is complete and undamaged.\n")
 
 
-def test_backup_that_contradicts_itself_is_refused(
-    backup: Path, into: Callable[..., CommandResult], data_dir: Path, tmp_path: Path, postgres_url: str
-):
+def test_backup_that_contradicts_itself_is_refused(backup, into, data_dir, tmp_path, postgres_url):
     records = list(records_of(backup))
     rows = next(number for number, record in enumerate(records) if isinstance(record, Rows))
     one = records[rows]
@@ -349,7 +325,7 @@ def test_backup_that_contradicts_itself_is_refused(
         (b"hookmill backup 2\n" + bytes(100), "was made by a newer version of Hookmill"),
     ],
 )
-def test_other_files_are_refused(into: Callable[..., CommandResult], tmp_path: Path, content: bytes, problem: str):
+def test_other_files_are_refused(into, tmp_path, content, problem):
     (tmp_path / "other").write_bytes(content)
 
     assert problem in into("copy", "other", exit_code=1).err
@@ -365,9 +341,7 @@ def records_of(path: Path) -> Iterator[Record]:
 # Keys
 
 
-def test_secrets_work_where_the_backup_was_restored_with_its_key(
-    webhook: Any, log: LogWriter, hookmill: Hookmill, into: Callable[..., CommandResult], tmp_path: Path
-):
+def test_secrets_work_where_the_backup_was_restored_with_its_key(webhook, log, hookmill, into, tmp_path):
     hookmill("backup", "1")
     (tmp_path / "copy").mkdir(mode=0o700)
 
@@ -381,13 +355,7 @@ def test_secrets_work_where_the_backup_was_restored_with_its_key(
     hookmill("keys", "rotate", "--yes")
 
 
-def test_restore_with_another_master_key_is_refused(
-    webhook: Any,
-    hookmill: Hookmill,
-    into: Callable[..., CommandResult],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_restore_with_another_master_key_is_refused(webhook, hookmill, into, tmp_path, monkeypatch):
     hookmill("backup", "1")
     hookmill("backup", "2", "--with-key", stdin=PASSPHRASE)
     (tmp_path / "copy").mkdir(mode=0o700)
@@ -408,9 +376,7 @@ def test_restore_with_another_master_key_is_refused(
     assert not (tmp_path / "other").exists()
 
 
-def test_key_in_a_backup_is_opened_by_its_passphrase_only(
-    webhook: Any, backup_with_key: Path, hookmill: Hookmill, into: Callable[..., CommandResult], tmp_path: Path
-):
+def test_key_in_a_backup_is_opened_by_its_passphrase_only(webhook, backup_with_key, hookmill, into, tmp_path):
     assert (
         "The passphrase is wrong." in into("copy", "backup", key=False, stdin=b"another passphrase\n", exit_code=1).err
     )
@@ -426,7 +392,7 @@ def test_key_in_a_backup_is_opened_by_its_passphrase_only(
     hookmill("webhook", "rotate", "source")
 
 
-def test_passphrase_that_is_too_short_is_refused_before_anything_is_written(hookmill: Hookmill, tmp_path: Path):
+def test_passphrase_that_is_too_short_is_refused_before_anything_is_written(hookmill, tmp_path):
     printed = hookmill("backup", "1", "--with-key", stdin=b"too short\n", exit_code=1)
 
     assert "The passphrase must have 12 to 1,024 characters." in printed.err
@@ -434,9 +400,7 @@ def test_passphrase_that_is_too_short_is_refused_before_anything_is_written(hook
     assert not (tmp_path / "1").exists()
 
 
-def test_backup_during_a_rotation_needs_both_keys(
-    webhook: Any, log: LogWriter, data_dir: Path, hookmill: Hookmill, into: Callable[..., CommandResult], tmp_path: Path
-):
+def test_backup_during_a_rotation_needs_both_keys(webhook, log, data_dir, hookmill, into, tmp_path):
     (old,) = KeyFile(data_dir / "master.key").read()
     new = new_master_key()
     KeyFile(data_dir / "master.key").write([new, old])
@@ -456,14 +420,7 @@ def test_backup_during_a_rotation_needs_both_keys(
 # The target
 
 
-def test_restore_into_a_database_in_use_is_refused(
-    backup: Path,
-    log: LogWriter,
-    hookmill: Hookmill,
-    into: Callable[..., CommandResult],
-    tmp_path: Path,
-    postgres_store: str,
-):
+def test_restore_into_a_database_in_use_is_refused(backup, log, hookmill, into, tmp_path, postgres_store):
     before = rows_of_sqlite(log.path)
     assert (
         "hookmill.db exists. A restore needs a data directory without a database."
@@ -492,9 +449,7 @@ def test_restore_into_a_database_in_use_is_refused(
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_restore_is_refused_while_another_process_uses_the_directory(
-    kind: str, backup: Path, into: Callable[..., CommandResult], tmp_path: Path, postgres_store: str
-):
+def test_restore_is_refused_while_another_process_uses_the_directory(kind, backup, into, tmp_path, postgres_store):
     url = postgres_store if kind == "postgres" else None
     (tmp_path / "copy").mkdir(mode=0o700)
     shutil.copy(tmp_path / "data" / "master.key", tmp_path / "copy")
@@ -505,7 +460,7 @@ def test_restore_is_refused_while_another_process_uses_the_directory(
     into("copy", "backup", url=url)
 
 
-def test_lost_database_is_replaced(backup: Path, log: LogWriter, data_dir: Path, into: Callable[..., CommandResult]):
+def test_lost_database_is_replaced(backup, log, data_dir, into):
     rows = rows_without_marks(rows_of_sqlite(log.path))
     for path in data_dir.glob("hookmill.db*"):
         path.unlink()
@@ -515,9 +470,7 @@ def test_lost_database_is_replaced(backup: Path, log: LogWriter, data_dir: Path,
     assert rows_without_marks(rows_of_sqlite(log.path)) == rows
 
 
-def test_backup_is_restored_from_a_pipe(
-    backup: Path, into: Callable[..., CommandResult], tmp_path: Path, log: LogWriter
-):
+def test_backup_is_restored_from_a_pipe(backup, into, tmp_path, log):
     read_end, write_end = os.pipe()
     content = backup.read_bytes()
     assert os.write(write_end, content) == len(content)
@@ -534,9 +487,7 @@ def test_backup_is_restored_from_a_pipe(
 # Runs
 
 
-def test_runs_continue_as_their_states_say(
-    webhook: Any, automation: Any, log: LogWriter, hookmill: Hookmill, into: Callable[..., CommandResult]
-):
+def test_runs_continue_as_their_states_say(webhook, automation, log, hookmill, into):
     runs = {
         state: log.add_run(
             log.add_delivery(webhook["uid"], body=b'{"state": "%s"}' % name.encode()),
@@ -576,9 +527,7 @@ def test_runs_continue_as_their_states_say(
     assert hookmill("run", "queue", "--json").json["workers"] == []
 
 
-def test_messages_about_alarms_that_waited_are_not_sent_by_the_copy(
-    log: LogWriter, hookmill: Hookmill, into: Callable[..., CommandResult]
-):
+def test_messages_about_alarms_that_waited_are_not_sent_by_the_copy(log, hookmill, into):
     destination = hookmill(
         "alarm", "destination", "add", "slack", "--url-from-stdin", "--json", stdin=b"https://hooks.example.com/1"
     ).json["destination_id"]
@@ -603,9 +552,7 @@ def test_messages_about_alarms_that_waited_are_not_sent_by_the_copy(
     assert into("second-copy", "1", "--json").json["unsent_messages"] == 2
 
 
-def test_results_of_runs_that_waited_are_not_sent_by_the_copy(
-    webhook: Any, automation: Any, log: LogWriter, hookmill: Hookmill, into: Callable[..., CommandResult]
-):
+def test_results_of_runs_that_waited_are_not_sent_by_the_copy(webhook, automation, log, hookmill, into):
     run = log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"])
     with closing(sqlite3.connect(log.path)) as connection, connection:
         connection.execute(
@@ -629,13 +576,7 @@ def test_results_of_runs_that_waited_are_not_sent_by_the_copy(
 
 
 def test_packages_of_runs_are_restored_as_regular_files_only(
-    webhook: Any,
-    automation: Any,
-    log: LogWriter,
-    data_dir: Path,
-    hookmill: Hookmill,
-    into: Callable[..., CommandResult],
-    tmp_path: Path,
+    webhook, automation, log, data_dir, hookmill, into, tmp_path
 ):
     runs = [
         log.add_run(log.add_delivery(webhook["uid"], body=b"%d" % n), automation["automation_id"]) for n in range(3)
@@ -674,9 +615,7 @@ def test_packages_of_runs_are_restored_as_regular_files_only(
 
 
 @pytest.mark.parametrize("name", [b"../../outside", b"", b"..", b"a/b", b"nul\0"])
-def test_package_file_outside_of_its_package_is_refused(
-    backup: Path, data_dir: Path, into: Callable[..., CommandResult], tmp_path: Path, name: bytes
-):
+def test_package_file_outside_of_its_package_is_refused(backup, data_dir, into, tmp_path, name):
     with (tmp_path / "altered").open("wb") as file:
         writer = BackupWriter(file)
         for record in records_of(backup):
@@ -694,14 +633,7 @@ def test_package_file_outside_of_its_package_is_refused(
 
 @pytest.mark.parametrize("schema", ["0036", "9999"])
 @pytest.mark.parametrize("target", ["sqlite", "postgres"])
-def test_backup_of_an_older_or_newer_schema_is_refused(
-    target: str,
-    schema: str,
-    backup: Path,
-    into: Callable[..., CommandResult],
-    tmp_path: Path,
-    request: pytest.FixtureRequest,
-):
+def test_backup_of_an_older_or_newer_schema_is_refused(target, schema, backup, into, tmp_path, request):
     with (tmp_path / "other").open("wb") as file:
         writer = BackupWriter(file)
         (header, *others) = records_of(backup)

@@ -3,13 +3,11 @@
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from hookmill import __version__
 from hookmill.build import build_id
-from tests.cli.conftest import Hookmill
 
 GROUPS = (
     "webhook",
@@ -28,7 +26,7 @@ GROUPS = (
 SLOW_MODULES = ("granian", "sqlalchemy", "alembic", "pydantic", "cryptography", "rich.console")
 
 
-def test_version_is_printed(hookmill: Hookmill):
+def test_version_is_printed(hookmill):
     assert re.fullmatch(rf"hookmill {re.escape(__version__)} \(build [0-9a-f]{{12}}\)\n", hookmill("--version").out)
 
 
@@ -38,7 +36,7 @@ def test_python_dash_m_runs_the_same_command():
     assert output == f"hookmill {__version__} (build {build_id()})\n"
 
 
-def test_command_in_a_deleted_directory_says_so(tmp_path: Path):
+def test_command_in_a_deleted_directory_says_so(tmp_path):
     directory = tmp_path / "deleted"
     directory.mkdir()
     command = 'cd "$1" && rmdir "$1" && exec "$2" -m hookmill run list'
@@ -51,7 +49,7 @@ def test_command_in_a_deleted_directory_says_so(tmp_path: Path):
     assert result.stderr == "The working directory of this command was deleted. Change to another directory.\n"
 
 
-def test_help_names_every_command(hookmill: Hookmill):
+def test_help_names_every_command(hookmill):
     output = hookmill("--help").out
 
     for name in ("serve", "worker", "migrate", "send", *GROUPS):
@@ -59,11 +57,11 @@ def test_help_names_every_command(hookmill: Hookmill):
 
 
 @pytest.mark.parametrize("group", [[], *([name] for name in GROUPS)])
-def test_help_shortens_no_summary(hookmill: Hookmill, group: list[str]):
+def test_help_shortens_no_summary(hookmill, group):
     assert "..." not in hookmill(*group, "--help").out.partition("Commands:")[2]
 
 
-def test_unknown_command_is_refused_with_a_suggestion(hookmill: Hookmill):
+def test_unknown_command_is_refused_with_a_suggestion(hookmill):
     assert "Did you mean 'delivery'?" in hookmill("delivry", exit_code=2).err
 
 

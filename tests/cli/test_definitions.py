@@ -2,13 +2,12 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from hookmill import app
 from hookmill.settings import read_settings
-from tests.cli.conftest import Hookmill, LogWriter
+from tests.cli.conftest import LogWriter
 from tests.definitions.conftest import write
 
 SOURCE = {"webhooks/source.yaml": "secretName: TOKEN\n"}
@@ -38,7 +37,7 @@ def triage_files(uid: str, payload: str = "") -> dict[str, str]:
 # Exit codes
 
 
-def test_exit_code_tells_errors_and_planned_changes(write_files: WriteFiles, hookmill: Hookmill):
+def test_exit_code_tells_errors_and_planned_changes(write_files, hookmill):
     write_files(SOURCE)
     hookmill("plan", "ops", exit_code=2)
     hookmill("apply", "ops")
@@ -51,25 +50,23 @@ def test_exit_code_tells_errors_and_planned_changes(write_files: WriteFiles, hoo
 
 @pytest.mark.parametrize("command", ["plan", "apply", "validate", "export"])
 @pytest.mark.parametrize("arguments", [[], ["ops", "--colour"], ["ops", "another"]])
-def test_exit_code_of_wrong_usage_differs_from_that_of_changes(hookmill: Hookmill, command: str, arguments: list[str]):
+def test_exit_code_of_wrong_usage_differs_from_that_of_changes(hookmill, command, arguments):
     assert "Usage: " in hookmill(command, *arguments, exit_code=1).err
 
 
 @pytest.mark.parametrize("command", ["plan", "apply", "export"])
-def test_exit_code_of_invalid_settings_differs_from_that_of_changes(
-    write_files: WriteFiles, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch, command: str
-):
+def test_exit_code_of_invalid_settings_differs_from_that_of_changes(write_files, hookmill, monkeypatch, command):
     monkeypatch.setenv("HOOKMILL_PORT", "none")
 
     assert "HOOKMILL_PORT" in hookmill(command, "ops", exit_code=1).err
 
 
 @pytest.mark.parametrize("command", ["plan", "apply", "validate"])
-def test_missing_folder_is_an_error(write_files: WriteFiles, hookmill: Hookmill, command: str):
+def test_missing_folder_is_an_error(write_files, hookmill, command):
     assert hookmill(command, "nowhere", exit_code=1).err == "There is no folder nowhere.\n"
 
 
-def test_folder_without_definitions_is_a_problem_without_a_line(hookmill: Hookmill, tmp_path: Path):
+def test_folder_without_definitions_is_a_problem_without_a_line(hookmill, tmp_path):
     (tmp_path / "empty").mkdir()
 
     message = (
@@ -82,7 +79,7 @@ def test_folder_without_definitions_is_a_problem_without_a_line(hookmill: Hookmi
     }
 
 
-def test_apply_of_an_export_only_changes_who_defines_the_factory(webhook: Any, automation: Any, hookmill: Hookmill):
+def test_apply_of_an_export_only_changes_who_defines_the_factory(webhook, automation, hookmill):
     hookmill("export", "ops")
 
     planned, applied = hookmill("plan", "ops", exit_code=2), hookmill("apply", "ops")
@@ -100,7 +97,7 @@ def test_apply_of_an_export_only_changes_who_defines_the_factory(webhook: Any, a
 # Output
 
 
-def test_plan_prints_a_diff_and_the_uids(write_files: WriteFiles, hookmill: Hookmill):
+def test_plan_prints_a_diff_and_the_uids(write_files, hookmill):
     write_files(SOURCE | {"webhooks/later.yaml": "authMode: url_token\nsecretName: TOKEN\nenabled: false\n"})
     hookmill("apply", "ops")
     write_files({"webhooks/source.yaml": "secretName: TOKEN\ndeliveryIdHeader: X-Id\n", **triage_files(UNKNOWN_UID)})
@@ -121,7 +118,7 @@ def test_plan_prints_a_diff_and_the_uids(write_files: WriteFiles, hookmill: Hook
     )
 
 
-def test_apply_prints_the_changes(write_files: WriteFiles, hookmill: Hookmill):
+def test_apply_prints_the_changes(write_files, hookmill):
     write_files(SOURCE)
 
     lines = hookmill("apply", "ops").out.splitlines()
@@ -135,7 +132,7 @@ def test_apply_prints_the_changes(write_files: WriteFiles, hookmill: Hookmill):
     assert lines[6].startswith("source   wh_")
 
 
-def test_no_output_contains_a_secret(write_files: WriteFiles, hookmill: Hookmill):
+def test_no_output_contains_a_secret(write_files, hookmill):
     write_files(SOURCE | {"webhooks/form.yaml": "authMode: url_token\nsecretName: TOKEN\n"})
 
     results = [
@@ -147,7 +144,7 @@ def test_no_output_contains_a_secret(write_files: WriteFiles, hookmill: Hookmill
     assert all("the-token" not in result.out + result.err for result in results)
 
 
-def test_problems_are_printed_with_locations_on_standard_error(write_files: WriteFiles, hookmill: Hookmill):
+def test_problems_are_printed_with_locations_on_standard_error(write_files, hookmill):
     write_files({"webhooks/a.yaml": "secretName: TOKEN\nauthmode: token\n", "webhooks/b.yaml": "<<<<<<< HEAD\n"})
 
     for command, outcome in (("plan", " Nothing was changed."), ("apply", " Nothing was changed."), ("validate", "")):
@@ -161,15 +158,13 @@ def test_problems_are_printed_with_locations_on_standard_error(write_files: Writ
         )
 
 
-def test_control_characters_in_names_are_escaped(write_files: WriteFiles, hookmill: Hookmill):
+def test_control_characters_in_names_are_escaped(write_files, hookmill):
     write_files({"webhooks/a.yaml": 'name: "a\u202eb[red]"\nsecretName: TOKEN\n'})
 
     assert "+ webhook a\\u202eb[red]: token" in hookmill("plan", "ops", exit_code=2).out
 
 
-def test_filter_that_matches_no_stored_delivery_causes_a_warning(
-    write_files: WriteFiles, hookmill: Hookmill, log: LogWriter
-):
+def test_filter_that_matches_no_stored_delivery_causes_a_warning(write_files, hookmill, log):
     write_files(SOURCE)
     uid = hookmill("apply", "ops", "--json").json["webhooks"][0]["uid"]
     log.add_delivery(uid, body=b'{"action": "opened"}')
@@ -182,7 +177,7 @@ def test_filter_that_matches_no_stored_delivery_causes_a_warning(
 # JSON
 
 
-def test_plan_in_json(write_files: WriteFiles, hookmill: Hookmill):
+def test_plan_in_json(write_files, hookmill):
     write_files(SOURCE | triage_files(UNKNOWN_UID))
 
     plan = hookmill("plan", "ops", "--json", exit_code=2).json
@@ -214,7 +209,7 @@ def test_plan_in_json(write_files: WriteFiles, hookmill: Hookmill):
 # Consent
 
 
-def test_deletion_of_a_webhook_requires_an_option(write_files: WriteFiles, hookmill: Hookmill, tmp_path: Path):
+def test_deletion_of_a_webhook_requires_an_option(write_files, hookmill, tmp_path):
     write_files(SOURCE)
     hookmill("apply", "ops")
     (tmp_path / "ops" / "webhooks" / "source.yaml").unlink()
@@ -236,7 +231,7 @@ def test_deletion_of_a_webhook_requires_an_option(write_files: WriteFiles, hookm
 # Validation without an installation
 
 
-def test_files_are_validated_without_an_installation(hookmill: Hookmill, tmp_path: Path):
+def test_files_are_validated_without_an_installation(hookmill, tmp_path):
     write(tmp_path / "ops", SOURCE | triage_files(UNKNOWN_UID))
 
     assert hookmill("validate", "ops").out == (
@@ -254,7 +249,7 @@ def test_files_are_validated_without_an_installation(hookmill: Hookmill, tmp_pat
 # Exports
 
 
-def test_export_explains_the_first_apply_only_before_it(webhook: Any, hookmill: Hookmill):
+def test_export_explains_the_first_apply_only_before_it(webhook, hookmill):
     before = hookmill("export", "ops").out
     hookmill("apply", "ops")
     after = hookmill("export", "again").out
@@ -264,17 +259,17 @@ def test_export_explains_the_first_apply_only_before_it(webhook: Any, hookmill: 
     assert after == "Wrote 1 file to again, with names of secrets, but no values.\n"
 
 
-def test_export_in_json(webhook: Any, hookmill: Hookmill):
+def test_export_in_json(webhook, hookmill):
     assert hookmill("export", "ops", "--json").json == {"folder": "ops", "files": ["webhooks/source.yaml"]}
 
 
-def test_export_does_not_overwrite_files(webhook: Any, hookmill: Hookmill):
+def test_export_does_not_overwrite_files(webhook, hookmill):
     hookmill("export", "ops")
 
     assert "already exists. Nothing was written." in hookmill("export", "ops", exit_code=1).err
 
 
-def test_unknown_factory_is_an_error(write_files: WriteFiles, hookmill: Hookmill):
+def test_unknown_factory_is_an_error(write_files, hookmill):
     for command in ("plan", "apply", "export"):
         assert "No factory is named 'nope'." in hookmill(command, "ops", "--factory", "nope", exit_code=1).err
 
@@ -308,9 +303,7 @@ NOT_AN_OPERATOR = "This operator is not one of the contract's, which are in, not
         ),
     ],
 )
-def test_contract_only_refuses_extensions(
-    hookmill: Hookmill, tmp_path: Path, keys: str, trigger: str, problems: list[str]
-):
+def test_contract_only_refuses_extensions(hookmill, tmp_path, keys, trigger, problems):
     path = "automations/triage/automation.md"
     write(tmp_path / "ops", {path: f"---\n{keys}triggers:\n  - {trigger}\n---\nLook.\n"})
     hookmill("validate", "ops")

@@ -4,20 +4,18 @@ import json
 import shlex
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from hookmill.domain.delivery import IdentityKind, Label
 from hookmill.domain.run import RunState
-from tests.cli.conftest import START_US, Hookmill, LogWriter
+from tests.cli.conftest import START_US
 from tests.cli.terminal import terminal_output
 
 ESCAPE_SEQUENCE = "\x1b]0;owned\x07[bold]x[/bold]"
 
 
-def test_list_shows_deliveries_with_their_labels_newest_first(webhook: Any, log: LogWriter, hookmill: Hookmill):
+def test_list_shows_deliveries_with_their_labels_newest_first(webhook, log, hookmill):
     older = log.add_delivery(webhook["uid"], body=b"[1,2]")
     newer = log.add_delivery(webhook["uid"], Label.REJECTED_INVALID_JSON, body=b"{", at=START_US + 1_000_000)
 
@@ -28,7 +26,7 @@ def test_list_shows_deliveries_with_their_labels_newest_first(webhook: Any, log:
     ]
 
 
-def test_event_type_is_listed_shown_exported_and_usable_as_a_filter(webhook: Any, log: LogWriter, hookmill: Hookmill):
+def test_event_type_is_listed_shown_exported_and_usable_as_a_filter(webhook, log, hookmill):
     pushed = log.add_delivery(webhook["uid"], event="push")
     tagged = log.add_delivery(webhook["uid"], Label.DUPLICATE, event="Tag Push Hook", at=START_US + 1_000_000)
     plain = log.add_delivery(webhook["uid"], at=START_US + 2_000_000)
@@ -55,7 +53,7 @@ def test_event_type_is_listed_shown_exported_and_usable_as_a_filter(webhook: Any
     assert hookmill("delivery", "list", "--event", "pus").out == "The log has no deliveries that match.\n"
 
 
-def test_list_in_json_has_every_field(webhook: Any, log: LogWriter, hookmill: Hookmill):
+def test_list_in_json_has_every_field(webhook, log, hookmill):
     first = log.add_delivery(webhook["uid"], identity="evt_1", identity_kind=IdentityKind.SENDER)
     second = log.add_delivery(
         webhook["uid"], Label.DUPLICATE, at=START_US + 1, identity_kind=IdentityKind.SENDER, duplicate_of=first
@@ -109,9 +107,7 @@ def test_list_in_json_has_every_field(webhook: Any, log: LogWriter, hookmill: Ho
         ("--since", "2026-11-21 09:13:36", "--until", "2026-11-21T09:14:36Z"),
     ],
 )
-def test_list_is_filtered_and_the_command_for_the_next_page_keeps_the_filter(
-    webhook: Any, log: LogWriter, hookmill: Hookmill, options: tuple[str, ...]
-):
+def test_list_is_filtered_and_the_command_for_the_next_page_keeps_the_filter(webhook, log, hookmill, options):
     other = hookmill("webhook", "create", "other", "--json").json
     log.add_delivery(webhook["uid"], identity="evt_1", identity_kind=IdentityKind.SENDER)
     wanted = [
@@ -134,7 +130,7 @@ def test_list_is_filtered_and_the_command_for_the_next_page_keeps_the_filter(
     assert [row["delivery_id"] for row in first + second] == wanted[::-1]
 
 
-def test_dropped_attempts_are_filtered_by_time_range(webhook: Any, log: LogWriter, hookmill: Hookmill):
+def test_dropped_attempts_are_filtered_by_time_range(webhook, log, hookmill):
     log.add_dropped_attempts(webhook["uid"], "rate_limited", {2: 4, 4: 10, 6: 1})
     time_range = ("--since", "2026-11-21 09:04:30", "--until", "2026-11-21 09:06")
 
@@ -151,15 +147,15 @@ def test_dropped_attempts_are_filtered_by_time_range(webhook: Any, log: LogWrite
         (["--since", "2h", "--until", "3h"], "--since must be before --until"),
     ],
 )
-def test_invalid_time_range_is_wrong_usage(hookmill: Hookmill, options: list[str], problem: str):
+def test_invalid_time_range_is_wrong_usage(hookmill, options, problem):
     assert problem in hookmill("delivery", "list", *options, exit_code=2).err
 
 
-def test_empty_list_says_how_to_send_a_sample(webhook: Any, hookmill: Hookmill):
+def test_empty_list_says_how_to_send_a_sample(webhook, hookmill):
     assert "send WEBHOOK" in hookmill("delivery", "list").out
 
 
-def test_dropped_attempts_are_counted_below_the_list(webhook: Any, log: LogWriter, hookmill: Hookmill):
+def test_dropped_attempts_are_counted_below_the_list(webhook, log, hookmill):
     log.add_delivery(webhook["uid"])
     log.add_dropped_attempts(webhook["uid"], "rate_limited", {2: 4, 3: 10, 9: 1})
     log.add_dropped_attempts(webhook["uid"], "failed_authentications", {3: 7000})
@@ -174,9 +170,7 @@ def test_dropped_attempts_are_counted_below_the_list(webhook: Any, log: LogWrite
     ]
 
 
-def test_show_names_the_webhook_label_identity_and_runs(
-    automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill
-):
+def test_show_names_the_webhook_label_identity_and_runs(automation, webhook, log, hookmill):
     delivery = log.add_delivery(webhook["uid"], identity="evt_1", identity_kind=IdentityKind.DELIVERY_ID_HEADER)
     run = log.add_run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1)
 
@@ -189,7 +183,7 @@ def test_show_names_the_webhook_label_identity_and_runs(
     assert "triage: Would trigger\n" in output
 
 
-def test_show_explains_each_condition_of_a_filter(webhook: Any, log: LogWriter, hookmill: Hookmill):
+def test_show_explains_each_condition_of_a_filter(webhook, log, hookmill):
     filter_json = '{"action": ["opened"], "repo": {"private": [false]}, "gone": {"x": ["y"]}}'
     hookmill("automation", "create", "a", "--prompt", "x", "--webhook", "source", "--filter", filter_json)
     delivery = log.add_delivery(webhook["uid"], body=b'{"action": "opened", "repo": {"private": true}}')
@@ -208,7 +202,7 @@ def test_show_explains_each_condition_of_a_filter(webhook: Any, log: LogWriter, 
     ]
 
 
-def test_show_in_json_explains_each_automation(automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill):
+def test_show_in_json_explains_each_automation(automation, webhook, log, hookmill):
     hookmill(
         "automation", "create", "a", "--prompt", "x", "--webhook", "source", "--filter", '{"n": [1]}', "--disabled"
     )
@@ -233,14 +227,14 @@ def test_show_in_json_explains_each_automation(automation: Any, webhook: Any, lo
     ] == [("/n", "in", "2", False)]
 
 
-def test_disabled_automation_would_not_trigger(automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill):
+def test_disabled_automation_would_not_trigger(automation, webhook, log, hookmill):
     hookmill("automation", "disable", "triage")
     delivery = log.add_delivery(webhook["uid"])
 
     assert "triage: Would not trigger: it is disabled\n" in hookmill("delivery", "show", delivery).out
 
 
-def test_replay_prints_the_started_runs(automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill):
+def test_replay_prints_the_started_runs(automation, webhook, log, hookmill):
     hookmill("automation", "create", "a", "--prompt", "x", "--webhook", "source")
     delivery = log.add_delivery(webhook["uid"])
 
@@ -250,9 +244,7 @@ def test_replay_prints_the_started_runs(automation: Any, webhook: Any, log: LogW
     assert sorted(row.split("  ", 3)[3] for row in rows) == ["a (replay 1)", "triage (replay 1)"]
 
 
-def test_replay_starts_only_the_run_of_the_chosen_automation(
-    automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill
-):
+def test_replay_starts_only_the_run_of_the_chosen_automation(automation, webhook, log, hookmill):
     hookmill("automation", "create", "a", "--prompt", "x", "--webhook", "source")
     delivery = log.add_delivery(webhook["uid"])
 
@@ -261,7 +253,7 @@ def test_replay_starts_only_the_run_of_the_chosen_automation(
     assert (run["automation"], run["delivery_id"], run["replay"]) == ("triage", delivery, 1)
 
 
-def test_replay_that_starts_no_run_prints_a_command_that_says_why(webhook: Any, log: LogWriter, hookmill: Hookmill):
+def test_replay_that_starts_no_run_prints_a_command_that_says_why(webhook, log, hookmill):
     hookmill("webhook", "create", "other")
     hookmill("automation", "create", "elsewhere", "--prompt", "x", "--webhook", "other")
     delivery = log.add_delivery(webhook["uid"])
@@ -275,7 +267,7 @@ def test_replay_that_starts_no_run_prints_a_command_that_says_why(webhook: Any, 
     )
 
 
-def test_show_has_the_reason_of_a_rejection_and_the_original_delivery(webhook: Any, log: LogWriter, hookmill: Hookmill):
+def test_show_has_the_reason_of_a_rejection_and_the_original_delivery(webhook, log, hookmill):
     original = log.add_delivery(webhook["uid"])
     duplicate = log.add_delivery(webhook["uid"], Label.DUPLICATE, duplicate_of=original)
     rejected = log.add_delivery(webhook["uid"], Label.REJECTED_INVALID_JSON, reason="the body is empty")
@@ -284,7 +276,7 @@ def test_show_has_the_reason_of_a_rejection_and_the_original_delivery(webhook: A
     assert "Reason    the body is empty\n" in hookmill("delivery", "show", rejected).out
 
 
-def test_control_characters_from_senders_are_escaped(automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill):
+def test_control_characters_from_senders_are_escaped(automation, webhook, log, hookmill):
     body = '{"\u009b2J": "\u202e\\u001b[31m[red]"}'.encode()
     filter_json = '{"\u009b2J": ["x"], "\\u001b": ["y"]}'
     hookmill("automation", "create", "a", "--prompt", "x", "--webhook", "source", "--filter", filter_json)
@@ -302,14 +294,14 @@ def test_control_characters_from_senders_are_escaped(automation: Any, webhook: A
     assert "\\u001b]0;owned\\u0007[bold]x[/bold] (from" in hookmill("delivery", "show", delivery).out
 
 
-def test_payload_is_printed_byte_for_byte(webhook: Any, log: LogWriter, hookmill: Hookmill):
+def test_payload_is_printed_byte_for_byte(webhook, log, hookmill):
     body = b'\r\n{"a" : "\\ud83d\xc2\x9b", "n": 1e400}\r\n\t '
     delivery = log.add_delivery(webhook["uid"], body=body)
 
     assert hookmill("delivery", "payload", delivery).out_bytes == body
 
 
-def test_payload_is_written_to_a_file_byte_for_byte(webhook: Any, log: LogWriter, hookmill: Hookmill, tmp_path: Path):
+def test_payload_is_written_to_a_file_byte_for_byte(webhook, log, hookmill, tmp_path):
     delivery = log.add_delivery(webhook["uid"], body=b"[1]\n")
 
     result = hookmill("delivery", "payload", delivery, "--output", "body.json")
@@ -318,7 +310,7 @@ def test_payload_is_written_to_a_file_byte_for_byte(webhook: Any, log: LogWriter
     assert result.out == "Wrote 4 bytes to body.json.\n"
 
 
-def test_file_that_cannot_be_written_is_named(webhook: Any, log: LogWriter, hookmill: Hookmill):
+def test_file_that_cannot_be_written_is_named(webhook, log, hookmill):
     delivery = log.add_delivery(webhook["uid"])
 
     result = hookmill("delivery", "payload", delivery, "--output", "nowhere/body.json", exit_code=1)
@@ -326,7 +318,7 @@ def test_file_that_cannot_be_written_is_named(webhook: Any, log: LogWriter, hook
     assert result.err == "nowhere/body.json can't be written: No such file or directory.\n"
 
 
-def test_export_has_every_row_oldest_first(webhook: Any, log: LogWriter, hookmill: Hookmill):
+def test_export_has_every_row_oldest_first(webhook, log, hookmill):
     delivery_ids = log.add_deliveries(webhook["uid"], 3_500)
 
     rows = hookmill("delivery", "export").json_lines
@@ -337,7 +329,7 @@ def test_export_has_every_row_oldest_first(webhook: Any, log: LogWriter, hookmil
     )
 
 
-def test_export_of_one_webhook_is_written_to_a_file(webhook: Any, log: LogWriter, hookmill: Hookmill, tmp_path: Path):
+def test_export_of_one_webhook_is_written_to_a_file(webhook, log, hookmill, tmp_path):
     other = hookmill("webhook", "create", "other", "--json").json
     log.add_deliveries(webhook["uid"], 3)
     delivery_ids = log.add_deliveries(other["uid"], 2)
@@ -349,11 +341,11 @@ def test_export_of_one_webhook_is_written_to_a_file(webhook: Any, log: LogWriter
     assert result.out == "Wrote 2 deliveries to log.jsonl.\n"
 
 
-def test_export_of_an_empty_log_is_empty(log: LogWriter, hookmill: Hookmill):
+def test_export_of_an_empty_log_is_empty(log, hookmill):
     assert hookmill("delivery", "export").out_bytes == b""
 
 
-def test_export_ends_without_an_error_if_its_reader_exits(webhook: Any, log: LogWriter):
+def test_export_ends_without_an_error_if_its_reader_exits(webhook, log):
     log.add_deliveries(webhook["uid"], 3_000)
 
     with subprocess.Popen(
@@ -369,7 +361,7 @@ def test_export_ends_without_an_error_if_its_reader_exits(webhook: Any, log: Log
     assert (process.returncode, errors) == (0, b"")
 
 
-def test_list_fits_80_columns_without_cutting_ids(webhook: Any, log: LogWriter):
+def test_list_fits_80_columns_without_cutting_ids(webhook, log):
     delivery = log.add_delivery(webhook["uid"], Label.REJECTED_INVALID_JSON, body=b"{" * 262_144)
 
     lines = terminal_output("delivery", "list").splitlines()
@@ -380,7 +372,7 @@ def test_list_fits_80_columns_without_cutting_ids(webhook: Any, log: LogWriter):
     assert max(len(line) for line in lines if "\x1b" not in line) <= 80
 
 
-def test_control_characters_in_a_payload_are_escaped_on_a_terminal(webhook: Any, log: LogWriter):
+def test_control_characters_in_a_payload_are_escaped_on_a_terminal(webhook, log):
     delivery = log.add_delivery(webhook["uid"], body='{"a": "\u009b2J\u202e"}'.encode())
 
     assert terminal_output("delivery", "payload", delivery) == '{"a": "\\u009b2J\\u202e"}\n'

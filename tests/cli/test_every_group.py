@@ -2,8 +2,6 @@
 
 import pytest
 
-from tests.cli.conftest import Hookmill
-
 pytestmark = pytest.mark.usefixtures("log")
 """The commands need a service that was started once."""
 
@@ -19,7 +17,7 @@ UNKNOWN_RUN = "run_" + "0" * 32
         ("member", "member add EMAIL --name NAME"),
     ],
 )
-def test_empty_list_says_how_to_create_an_object(hookmill: Hookmill, group: str, command: str):
+def test_empty_list_says_how_to_create_an_object(hookmill, group, command):
     assert command in hookmill(group, "list").out
 
 
@@ -32,7 +30,7 @@ def test_empty_list_says_how_to_create_an_object(hookmill: Hookmill, group: str,
         ("member add x@example.com --name x", "member remove x@example.com", "Remove x (x@example.com) from the team?"),
     ],
 )
-def test_deletion_needs_a_confirmation(hookmill: Hookmill, create: str, delete: str, question: str):
+def test_deletion_needs_a_confirmation(hookmill, create, delete, question):
     hookmill(*create.split())
     group, command = create.split()[0], delete.split()
 
@@ -77,14 +75,14 @@ def test_deletion_needs_a_confirmation(hookmill: Hookmill, create: str, delete: 
         ("audit list --before dlv_1", 1, "'dlv_1' is not an entry's id"),
     ],
 )
-def test_refusal_says_what_is_wrong(hookmill: Hookmill, command: str, exit_code: int, problem: str):
+def test_refusal_says_what_is_wrong(hookmill, command, exit_code, problem):
     assert problem in hookmill(*command.split(), exit_code=exit_code).err
 
 
 @pytest.mark.parametrize(
     "create", [("webhook", "create", "{}"), ("secret", "create", "{}"), ("factory", "create", "{}")]
 )
-def test_second_object_of_the_same_name_is_refused(hookmill: Hookmill, create: tuple[str, ...]):
+def test_second_object_of_the_same_name_is_refused(hookmill, create):
     command = [word.format("TAKEN") for word in create]
     hookmill(*command)
 
@@ -107,7 +105,7 @@ def test_second_object_of_the_same_name_is_refused(hookmill: Hookmill, create: t
         ("factory create NAME", "factory list"),
     ],
 )
-def test_markup_and_invisible_characters_of_a_name_have_no_effect(hookmill: Hookmill, create: str, show: str):
+def test_markup_and_invisible_characters_of_a_name_have_no_effect(hookmill, create, show):
     name = "a[red]b[/red]\u00a0c"
 
     outputs = [

@@ -4,13 +4,11 @@ import shlex
 
 import pytest
 
-from tests.cli.conftest import Hookmill
-
 pytestmark = pytest.mark.usefixtures("log")
 """The commands need a service that was started once."""
 
 
-def test_create_prints_how_to_add_a_webhook_to_the_empty_factory(hookmill: Hookmill):
+def test_create_prints_how_to_add_a_webhook_to_the_empty_factory(hookmill):
     output = hookmill("factory", "create", "our payments").out
 
     assert output.startswith("Factory our payments is ready. ")
@@ -18,7 +16,7 @@ def test_create_prints_how_to_add_a_webhook_to_the_empty_factory(hookmill: Hookm
     assert hookmill("webhook", "list", "--factory", "our payments", "--json").json == {"items": []}
 
 
-def test_list_shows_whether_files_define_each_factory(hookmill: Hookmill):
+def test_list_shows_whether_files_define_each_factory(hookmill):
     factory = hookmill("factory", "create", "payments", "--json").json
 
     assert factory == {"name": "payments", "defined_by_files": False, "max_running": None}
@@ -30,7 +28,7 @@ def test_list_shows_whether_files_define_each_factory(hookmill: Hookmill):
     assert factory in hookmill("factory", "list", "--json").json["items"]
 
 
-def test_printed_command_names_the_factory(hookmill: Hookmill):
+def test_printed_command_names_the_factory(hookmill):
     hookmill("factory", "create", "payments")
 
     output = hookmill("webhook", "create", "p", "--disabled", "--factory", "payments").out
@@ -40,7 +38,7 @@ def test_printed_command_names_the_factory(hookmill: Hookmill):
     assert hookmill("webhook", "show", "p", "--factory", "payments", "--json").json["enabled"] is True
 
 
-def test_limit_of_running_runs_is_set_and_removed(hookmill: Hookmill):
+def test_limit_of_running_runs_is_set_and_removed(hookmill):
     output = hookmill("factory", "change", "default", "--max-running", "3").out
     factories = hookmill("factory", "list", "--json").json["items"]
     unlimited = hookmill("factory", "change", "default", "--no-max-running", "--json").json

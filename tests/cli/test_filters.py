@@ -1,16 +1,15 @@
 """`hookmill filter`."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli.conftest import START_US, Hookmill, LogWriter
+from tests.cli.conftest import START_US, LogWriter
 from tests.cli.terminal import terminal_output
 from tests.inputs.extreme_payloads import EXTREME_VALUES, payload_with
 
 
-def test_filter_is_tested_on_a_body_without_an_installation(hookmill: Hookmill, data_dir: Path):
+def test_filter_is_tested_on_a_body_without_an_installation(hookmill, data_dir):
     output = hookmill("filter", "test", "--body", "-", "--filter", '{"a": [1]}', stdin=b'{"a": 1.0}').out
 
     assert output.splitlines() == [
@@ -23,7 +22,7 @@ def test_filter_is_tested_on_a_body_without_an_installation(hookmill: Hookmill, 
     assert not data_dir.exists()
 
 
-def test_conditions_inside_any_and_not_are_listed_after_them(hookmill: Hookmill):
+def test_conditions_inside_any_and_not_are_listed_after_them(hookmill):
     filter_json = '{"a": {"$any": [["x"], {"$not": {"$prefix": "y"}}]}}'
 
     output = hookmill("filter", "test", "--body", "-", "--filter", filter_json, stdin=b'{"a": "yes"}').out
@@ -37,14 +36,14 @@ def test_conditions_inside_any_and_not_are_listed_after_them(hookmill: Hookmill)
     ]
 
 
-def test_exit_code_option_reports_the_result(hookmill: Hookmill):
+def test_exit_code_option_reports_the_result(hookmill):
     command = ("filter", "test", "--body", "-", "--exit-code", "--filter", '{"a": [2]}')
 
     hookmill(*command, stdin=b'{"a": 2}', exit_code=0)
     hookmill(*command, stdin=b'{"a": 1}', exit_code=1)
 
 
-def test_filter_is_tested_on_a_stored_delivery(webhook: Any, log: LogWriter, hookmill: Hookmill):
+def test_filter_is_tested_on_a_stored_delivery(webhook, log, hookmill):
     delivery = log.add_delivery(webhook["uid"], body=b'{"a": {"b": "x"}}')
 
     result = hookmill("filter", "test", "--delivery", delivery, "--filter", '{"a": {"b": ["x"]}}', "--json").json
@@ -65,7 +64,7 @@ def test_filter_is_tested_on_a_stored_delivery(webhook: Any, log: LogWriter, hoo
     ]
 
 
-def test_event_types_are_tested_on_a_stored_delivery(webhook: Any, log: LogWriter, hookmill: Hookmill):
+def test_event_types_are_tested_on_a_stored_delivery(webhook, log, hookmill):
     pushed, plain = log.add_delivery(webhook["uid"], event="push"), log.add_delivery(webhook["uid"])
     events = ("--event", "push", "--event", "ping")
 
@@ -80,7 +79,7 @@ def test_event_types_are_tested_on_a_stored_delivery(webhook: Any, log: LogWrite
     assert (result["event_check"], result["event_types"], result["event"]) == (True, ["push", "ping"], "push")
 
 
-def test_body_event_sets_the_event_type_of_a_body(automation: Any, hookmill: Hookmill):
+def test_body_event_sets_the_event_type_of_a_body(automation, hookmill):
     hookmill("automation", "change", "triage", "--event", "push")
     on_body = ("filter", "test", "--body", "-", "--json")
 
@@ -99,11 +98,11 @@ def test_body_event_sets_the_event_type_of_a_body(automation: Any, hookmill: Hoo
         (["--delivery", "dlv_1", "--event", "a", "--body-event", "x"], "at most one of --delivery, --body-event"),
     ],
 )
-def test_contradicting_event_options_are_wrong_usage(hookmill: Hookmill, options: list[str], problem: str):
+def test_contradicting_event_options_are_wrong_usage(hookmill, options, problem):
     assert problem in hookmill("filter", "test", *options, exit_code=2).err
 
 
-def test_backtest_compares_event_types(webhook: Any, log: LogWriter, hookmill: Hookmill):
+def test_backtest_compares_event_types(webhook, log, hookmill):
     pushed = log.add_delivery(webhook["uid"], event="Push Hook")
     other = log.add_delivery(webhook["uid"], event="Tag Push Hook", at=START_US + 1)
 
@@ -115,7 +114,7 @@ def test_backtest_compares_event_types(webhook: Any, log: LogWriter, hookmill: H
     assert command.endswith(f"filter test --delivery {other} --event 'Push Hook'")
 
 
-def test_webhook_check_fails_if_the_webhook_is_not_selected(webhook: Any, log: LogWriter, hookmill: Hookmill):
+def test_webhook_check_fails_if_the_webhook_is_not_selected(webhook, log, hookmill):
     hookmill("webhook", "create", "other")
     delivery = log.add_delivery(webhook["uid"])
 
@@ -124,7 +123,7 @@ def test_webhook_check_fails_if_the_webhook_is_not_selected(webhook: Any, log: L
     assert output.startswith("Would not trigger\n  Webhook check: failed\n  Payload check: passed\n")
 
 
-def test_triggers_of_an_automation_are_tested(webhook: Any, log: LogWriter, hookmill: Hookmill):
+def test_triggers_of_an_automation_are_tested(webhook, log, hookmill):
     hookmill("automation", "create", "a", "--prompt", "x", "--webhook", "source", "--filter", '{"n": {"not_in": [1]}}')
     delivery = log.add_delivery(webhook["uid"], body=b'{"n": 1}')
 
@@ -135,9 +134,7 @@ def test_triggers_of_an_automation_are_tested(webhook: Any, log: LogWriter, hook
     assert (on_body["would_trigger"], on_body["webhook_check"]) == (True, None)
 
 
-def test_every_payload_passes_a_trigger_without_a_filter(
-    automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill
-):
+def test_every_payload_passes_a_trigger_without_a_filter(automation, webhook, log, hookmill):
     delivery = log.add_delivery(webhook["uid"])
 
     output = hookmill("filter", "test", "--delivery", delivery, "--automation", "triage").out
@@ -148,7 +145,7 @@ def test_every_payload_passes_a_trigger_without_a_filter(
     )
 
 
-def test_body_that_is_not_json_is_refused_with_the_location(hookmill: Hookmill):
+def test_body_that_is_not_json_is_refused_with_the_location(hookmill):
     result = hookmill("filter", "test", "--body", "-", "--filter", "{}", stdin=b"{]", exit_code=1)
 
     assert result.err == "The body is not JSON: not JSON at line 1, column 2.\n"
@@ -165,7 +162,7 @@ def test_body_that_is_not_json_is_refused_with_the_location(hookmill: Hookmill):
     ],
     ids=["no payload", "two payloads", "no filter", "two filters", "webhook of a body"],
 )
-def test_contradicting_options_are_wrong_usage(hookmill: Hookmill, options: list[str]):
+def test_contradicting_options_are_wrong_usage(hookmill, options):
     hookmill("filter", "test", *options, exit_code=2)
 
 
@@ -182,7 +179,7 @@ def stored_deliveries(webhook: Any, log: LogWriter) -> list[str]:
     ]
 
 
-def test_backtest_lists_matching_and_other_deliveries(stored_deliveries: list[str], hookmill: Hookmill):
+def test_backtest_lists_matching_and_other_deliveries(stored_deliveries, hookmill):
     lines = hookmill("filter", "backtest", "--filter", FILTER).out.splitlines()
 
     assert lines[0] == "2 of the last 4 Accepted deliveries match."
@@ -191,9 +188,7 @@ def test_backtest_lists_matching_and_other_deliveries(stored_deliveries: list[st
     assert [row.split()[2] for row in lines[others + 2 : -2]] == [stored_deliveries[3], stored_deliveries[1]]
 
 
-def test_backtest_prints_a_command_that_explains_a_mismatch(
-    stored_deliveries: list[str], hookmill: Hookmill, tmp_path: Path
-):
+def test_backtest_prints_a_command_that_explains_a_mismatch(stored_deliveries, hookmill, tmp_path):
     (tmp_path / "filter.json").write_text(FILTER)
 
     line = hookmill("filter", "backtest", "--filter-file", "filter.json").out.splitlines()[-1]
@@ -203,7 +198,7 @@ def test_backtest_prints_a_command_that_explains_a_mismatch(
     assert '  no    /action  in ["opened"]  "closed"\n' in explanation
 
 
-def test_backtest_prints_the_effect_of_a_run_policy(stored_deliveries: list[str], hookmill: Hookmill):
+def test_backtest_prints_the_effect_of_a_run_policy(stored_deliveries, hookmill):
     lines = hookmill(
         "filter", "backtest", "--concurrency-key", "/action", "--debounce", "3600", "--last", "3"
     ).out.splitlines()
@@ -214,7 +209,7 @@ def test_backtest_prints_the_effect_of_a_run_policy(stored_deliveries: list[str]
     ]
 
 
-def test_backtest_of_one_webhook_ignores_other_deliveries(stored_deliveries: list[str], hookmill: Hookmill):
+def test_backtest_of_one_webhook_ignores_other_deliveries(stored_deliveries, hookmill):
     hookmill("webhook", "create", "other")
 
     output = hookmill("filter", "backtest", "--filter", FILTER, "--webhook", "other").out
@@ -222,18 +217,18 @@ def test_backtest_of_one_webhook_ignores_other_deliveries(stored_deliveries: lis
     assert output == "There are no Accepted deliveries to test yet.\n"
 
 
-def test_backtest_shows_its_progress_on_a_terminal(stored_deliveries: list[str]):
+def test_backtest_shows_its_progress_on_a_terminal(stored_deliveries):
     assert "Testing the last deliveries" in terminal_output("filter", "backtest", "--filter", FILTER)
 
 
-def test_backtest_requires_exactly_one_filter(hookmill: Hookmill):
+def test_backtest_requires_exactly_one_filter(hookmill):
     assert "give at least one of --filter, --filter-file, --event" in hookmill("filter", "backtest", exit_code=2).err
     error = hookmill("filter", "backtest", "--filter", "{}", "--filter-file", "x", exit_code=2).err
     assert "at most one of --filter, --filter-file" in error
 
 
 @pytest.mark.parametrize("number", ["0.12345678901234567890123", "1e400"])
-def test_numbers_of_a_filter_are_not_rounded(hookmill: Hookmill, number: str):
+def test_numbers_of_a_filter_are_not_rounded(hookmill, number):
     filter_json = '{"a": {"$gte": NUMBER, "$lte": NUMBER}}'.replace("NUMBER", number)
     command = ("filter", "test", "--body", "-", "--filter", filter_json)
 
@@ -241,9 +236,7 @@ def test_numbers_of_a_filter_are_not_rounded(hookmill: Hookmill, number: str):
     assert hookmill(*command, stdin=b'{"a": 0.12345678901234568}').out.startswith("Would not trigger\n")
 
 
-def test_commands_show_extreme_payloads(
-    webhook: Any, automation: Any, log: LogWriter, hookmill: Hookmill, subtests: pytest.Subtests
-):
+def test_commands_show_extreme_payloads(webhook, automation, log, hookmill, subtests):
     hookmill("automation", "change", "triage", "--field", "k=/k", "--concurrency-key", "/k")
     filter_json = '{"k": {"$any": [{"$gt": 1}, {"k": {"exists": true}}, ["a"]]}}'
     for name, value in EXTREME_VALUES.items():

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import time_machine
@@ -13,7 +12,7 @@ import typer
 
 from hookmill.cli import inputs
 from hookmill.domain.errors import Invalid
-from tests.cli.conftest import START_US, Hookmill
+from tests.cli.conftest import START_US
 from tests.support.counts import only_in_proof
 
 SECOND_US = 1_000_000
@@ -36,20 +35,20 @@ SECOND_US = 1_000_000
     ],
 )
 @time_machine.travel(START_US / SECOND_US, tick=False)
-def test_time_is_utc_unless_it_has_an_offset_or_is_a_duration(text: str, at_us: int):
+def test_time_is_utc_unless_it_has_an_offset_or_is_a_duration(text, at_us):
     assert inputs.parse_time(text, "--since") == at_us
 
 
 @pytest.mark.parametrize(
     "text", ["9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+00:01", "0001-01-01 00:00+23:59", "999999w"]
 )
-def test_time_outside_the_calendar_is_refused(text: str):
+def test_time_outside_the_calendar_is_refused(text):
     with pytest.raises(typer.BadParameter, match="years 1 to 9999"):
         inputs.parse_time(text, "--since")
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "09:12", "2026-13-01", "2 h", "-2h", "1.5h", "2h\u001b[31m"])
-def test_text_that_is_no_time_is_refused(text: str):
+def test_text_that_is_no_time_is_refused(text):
     with pytest.raises(typer.BadParameter, match="is not a time") as error:
         inputs.parse_time(text, "--since")
 
@@ -67,14 +66,14 @@ def path_of_pipe(content: bytes) -> str:
     return f"/dev/fd/{reading_end}"
 
 
-def test_file_of_the_maximum_size_is_read_completely(tmp_path: Path):
+def test_file_of_the_maximum_size_is_read_completely(tmp_path):
     (tmp_path / "file").write_bytes(b"x" * 10)
 
     assert inputs.read_bytes(str(tmp_path / "file"), "The file", 10) == b"x" * 10
     assert inputs.read_bytes(path_of_pipe(b"x" * 10), "The file", 10) == b"x" * 10
 
 
-def test_input_over_the_maximum_size_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_input_over_the_maximum_size_is_refused(tmp_path, monkeypatch):
     (tmp_path / "file").write_bytes(b"x" * 11)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"x" * 11)))
 
@@ -84,7 +83,7 @@ def test_input_over_the_maximum_size_is_refused(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("path", ["/dev/zero", "/dev/null", "/"])
-def test_device_or_directory_is_refused(path: str):
+def test_device_or_directory_is_refused(path):
     with pytest.raises(Invalid, match="is not a file"):
         inputs.read_bytes(path, "The file", 10)
 
@@ -101,7 +100,7 @@ def test_device_or_directory_is_refused(path: str):
         "send source --body /dev/zero",
     ],
 )
-def test_commands_refuse_an_endless_file(automation: Any, hookmill: Hookmill, command: str):
+def test_commands_refuse_an_endless_file(automation, hookmill, command):
     assert "is not a file" in hookmill(*command.split(), exit_code=1).err
 
 
@@ -116,7 +115,7 @@ def test_commands_refuse_an_endless_file(automation: Any, hookmill: Hookmill, co
         only_in_proof("webhook rotate source --secret-from-stdin"),
     ],
 )
-def test_commands_refuse_endless_standard_input(automation: Any, data_dir: Path, command: str):
+def test_commands_refuse_endless_standard_input(automation, data_dir, command):
     with Path("/dev/zero").open("rb") as endless:
         process = subprocess.run(
             [sys.executable, "-m", "hookmill", *command.split()],
@@ -148,16 +147,14 @@ def test_commands_refuse_endless_standard_input(automation: Any, data_dir: Path,
         (["apply", ".", "--factory", "\udcff"], 1),
     ],
 )
-def test_argument_that_is_not_utf_8_is_wrong_usage(
-    webhook: Any, hookmill: Hookmill, arguments: list[str], exit_code: int
-):
+def test_argument_that_is_not_utf_8_is_wrong_usage(webhook, hookmill, arguments, exit_code):
     result = hookmill(*arguments, exit_code=exit_code)
 
     assert result.out == ""
     assert result.err.startswith("An argument is not UTF-8: '")
 
 
-def test_argument_with_bytes_that_are_not_utf_8_is_wrong_usage(webhook: Any):
+def test_argument_with_bytes_that_are_not_utf_8_is_wrong_usage(webhook):
     command: list[str | bytes] = [sys.executable, "-m", "hookmill", "webhook", "show", b"\xff"]
 
     process = subprocess.run(command, capture_output=True, check=False, timeout=60)

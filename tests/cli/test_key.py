@@ -29,9 +29,7 @@ def caller_with(token: str) -> Any:
         store.close()
 
 
-def test_create_prints_the_token_once_and_a_curl_command(
-    log: LogWriter, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch
-):
+def test_create_prints_the_token_once_and_a_curl_command(log, hookmill, monkeypatch):
     monkeypatch.setenv("HOOKMILL_BASE_URL", "https://hooks.example.com")
 
     output = hookmill("key", "create", "ci", "--role", "manager").out
@@ -45,20 +43,20 @@ def test_create_prints_the_token_once_and_a_curl_command(
     assert token not in hookmill("key", "list").out + hookmill("key", "list", "--json").out
 
 
-def test_token_gives_the_role_in_one_factory(key: Any):
+def test_token_gives_the_role_in_one_factory(key):
     caller = caller_with(key["token"])
 
     assert (caller.is_admin, [role.value for role in caller.roles.values()]) == (False, ["viewer"])
 
 
-def test_token_of_an_admin_key_gives_access_as_admin(log: LogWriter, hookmill: Hookmill):
+def test_token_of_an_admin_key_gives_access_as_admin(log, hookmill):
     key = hookmill("key", "create", "ops", "--role", "admin", "--json").json
 
     assert (key["role"], key["factory"]) == ("admin", None)
     assert caller_with(key["token"]).is_admin
 
 
-def test_key_is_created_for_another_factory(log: LogWriter, hookmill: Hookmill):
+def test_key_is_created_for_another_factory(log, hookmill):
     hookmill("factory", "create", "payments")
 
     key = hookmill("key", "create", "ci", "--role", "viewer", "--factory", "payments", "--json").json
@@ -66,14 +64,14 @@ def test_key_is_created_for_another_factory(log: LogWriter, hookmill: Hookmill):
     assert key["factory"] == "payments"
 
 
-def test_list_in_json_has_every_field_but_the_token(key: Any, hookmill: Hookmill):
+def test_list_in_json_has_every_field_but_the_token(key, hookmill):
     (row,) = hookmill("key", "list", "--json").json["items"]
 
     assert row == {name: value for name, value in key.items() if name != "token"}
     assert (row["name"], row["expires_at"], row["revoked_at"]) == ("ci", None, None)
 
 
-def test_list_shows_the_access_and_the_state_of_each_key(key: Any, hookmill: Hookmill):
+def test_list_shows_the_access_and_the_state_of_each_key(key, hookmill):
     with time_machine.travel(START_US / 1_000_000, tick=False):
         expired = hookmill("key", "create", "gone", "--role", "viewer", "--expires-in-days", "1", "--json").json
     with time_machine.travel(START_US / 1_000_000 + 86_401, tick=False):
@@ -87,7 +85,7 @@ def test_list_shows_the_access_and_the_state_of_each_key(key: Any, hookmill: Hoo
     assert rows[admin["key_id"]].split()[2:] == ["all", "factories,", "as", "admin", "until", "2026-12-22", "-"]
 
 
-def test_revoked_key_is_rejected(key: Any, hookmill: Hookmill):
+def test_revoked_key_is_rejected(key, hookmill):
     output = hookmill("key", "revoke", key["key_id"], "--yes").out
 
     assert output == f"API key ci ({key['key_id']}) is revoked. Its requests get 401.\n"
@@ -95,7 +93,7 @@ def test_revoked_key_is_rejected(key: Any, hookmill: Hookmill):
     assert "is already revoked" in hookmill("key", "revoke", key["key_id"], exit_code=1).err
 
 
-def test_key_is_revoked_by_its_name(key: Any, hookmill: Hookmill):
+def test_key_is_revoked_by_its_name(key, hookmill):
     hookmill("key", "revoke", "ci", "--yes")
     second = hookmill("key", "create", "ci", "--role", "viewer", "--json").json
 
@@ -104,7 +102,7 @@ def test_key_is_revoked_by_its_name(key: Any, hookmill: Hookmill):
     assert "There is no key 'nobody'" in hookmill("key", "revoke", "nobody", exit_code=1).err
 
 
-def test_name_of_several_keys_is_refused_with_their_ids(key: Any, hookmill: Hookmill):
+def test_name_of_several_keys_is_refused_with_their_ids(key, hookmill):
     other = hookmill("key", "create", "ci", "--role", "viewer", "--json").json
 
     result = hookmill("key", "revoke", "ci", "--yes", exit_code=1)
@@ -114,15 +112,13 @@ def test_name_of_several_keys_is_refused_with_their_ids(key: Any, hookmill: Hook
     assert other["key_id"] in result.err
 
 
-def test_help_of_api_keys_and_of_master_keys_names_the_other_command(hookmill: Hookmill):
+def test_help_of_api_keys_and_of_master_keys_names_the_other_command(hookmill):
     assert "`hookmill keys`" in hookmill("key", "--help").out
     assert "`hookmill key`" in hookmill("keys", "--help").out
 
 
 @pytest.mark.parametrize("expires_at", [253_402_387_139_000_000, 2**63 - 1, -(2**63)])
-def test_stored_expiry_outside_the_calendar_is_shown_as_its_edge(
-    key: Any, log: LogWriter, hookmill: Hookmill, expires_at: int
-):
+def test_stored_expiry_outside_the_calendar_is_shown_as_its_edge(key, log, hookmill, expires_at):
     with closing(sqlite3.connect(log.path)) as connection, connection:
         connection.execute("UPDATE api_keys SET expires_at = ?", (expires_at,))
         connection.execute("UPDATE audit_log SET details = ?", (f'{{"expires_at": {expires_at}}}',))

@@ -6,13 +6,12 @@ import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from hookmill import app
 from hookmill.settings import read_settings
-from tests.cli.conftest import CommandResult, Hookmill
+from tests.cli.conftest import CommandResult
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +38,7 @@ def require_no_key(data_dir: Path) -> Callable[[CommandResult], None]:
     return check
 
 
-def test_rotation_prints_the_result_and_the_file_of_the_old_key(webhook: Any, data_dir: Path, hookmill: Hookmill):
+def test_rotation_prints_the_result_and_the_file_of_the_old_key(webhook, data_dir, hookmill):
     [old] = [key["id"] for key in hookmill("keys", "show", "--json").json["keys"]]
 
     result = hookmill("keys", "rotate")
@@ -53,7 +52,7 @@ def test_rotation_prints_the_result_and_the_file_of_the_old_key(webhook: Any, da
     assert result.err == "", "a progress bar needs a terminal"
 
 
-def test_rotation_in_json(webhook: Any, data_dir: Path, hookmill: Hookmill):
+def test_rotation_in_json(webhook, data_dir, hookmill):
     [old] = [key["id"] for key in hookmill("keys", "show", "--json").json["keys"]]
 
     result = hookmill("keys", "rotate", "--json")
@@ -69,7 +68,7 @@ def test_rotation_in_json(webhook: Any, data_dir: Path, hookmill: Hookmill):
     }
 
 
-def test_rotation_shows_a_progress_bar_on_a_terminal(webhook: Any, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch):
+def test_rotation_shows_a_progress_bar_on_a_terminal(webhook, hookmill, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
 
@@ -80,14 +79,14 @@ def test_rotation_shows_a_progress_bar_on_a_terminal(webhook: Any, hookmill: Hoo
     assert result.json["encrypted_again"] == 1
 
 
-def test_no_command_shows_a_key(webhook: Any, hookmill: Hookmill, require_no_key: Callable[[CommandResult], None]):
+def test_no_command_shows_a_key(webhook, hookmill, require_no_key):
     for command in ("show", "add", "show", "rotate", "show", "rotate", "show"):
         require_no_key(hookmill("keys", command))
         if command == "show":
             require_no_key(hookmill("keys", command, "--json"))
 
 
-def test_show_has_the_id_the_state_and_the_rows_of_each_key(webhook: Any, hookmill: Hookmill):
+def test_show_has_the_id_the_state_and_the_rows_of_each_key(webhook, hookmill):
     hookmill("keys", "add")
 
     output = hookmill("keys", "show").out
@@ -100,7 +99,7 @@ def test_show_has_the_id_the_state_and_the_rows_of_each_key(webhook: Any, hookmi
     assert report["rotating"] is False
 
 
-def test_add_names_the_new_key_and_the_next_step(webhook: Any, data_dir: Path, hookmill: Hookmill):
+def test_add_names_the_new_key_and_the_next_step(webhook, data_dir, hookmill):
     result = hookmill("keys", "add")
 
     [new, _] = [key["id"] for key in hookmill("keys", "show", "--json").json["keys"]]
@@ -113,7 +112,7 @@ def test_add_names_the_new_key_and_the_next_step(webhook: Any, data_dir: Path, h
     }
 
 
-def test_rotation_names_a_row_that_cannot_be_unsealed(webhook: Any, data_dir: Path, hookmill: Hookmill):
+def test_rotation_names_a_row_that_cannot_be_unsealed(webhook, data_dir, hookmill):
     with closing(sqlite3.connect(data_dir / "hookmill.db")) as connection, connection:
         connection.execute("UPDATE secret_versions SET sealed = zeroblob(60)")
         [(row,)] = connection.execute("SELECT id FROM secret_versions")
@@ -124,9 +123,7 @@ def test_rotation_names_a_row_that_cannot_be_unsealed(webhook: Any, data_dir: Pa
     assert "hookmill webhook rotate" in result.err
 
 
-def test_key_from_a_setting_is_rotated_by_changing_the_settings(
-    data_dir: Path, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-):
+def test_key_from_a_setting_is_rotated_by_changing_the_settings(data_dir, hookmill, monkeypatch, request):
     old, new = ("A" * 43 + "=", "B" * 42 + "A=")
     monkeypatch.setenv("HOOKMILL_MASTER_KEY", old)
     request.getfixturevalue("webhook")
@@ -146,9 +143,7 @@ def test_key_from_a_setting_is_rotated_by_changing_the_settings(
     assert list(data_dir.glob("master.key*")) == []
 
 
-def test_rotation_on_postgresql_asks_before_it_creates_a_key(
-    data_dir: Path, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch, postgres_store: str
-):
+def test_rotation_on_postgresql_asks_before_it_creates_a_key(data_dir, hookmill, monkeypatch, postgres_store):
     monkeypatch.setenv("HOOKMILL_DATABASE_URL", postgres_store)
     settings = read_settings()
     store = app.open_store(settings, create=True)

@@ -18,7 +18,7 @@ def ada(log: LogWriter, hookmill: Hookmill) -> Any:
     return hookmill("member", "add", "Ada@Example.com ", "--name", "Ada", "--json").json
 
 
-def test_new_member_has_no_role(ada: Any):
+def test_new_member_has_no_role(ada):
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", ada.pop("created_at"))
     assert ada.pop("member_id").startswith("mbr_")
     assert ada == {
@@ -32,14 +32,14 @@ def test_new_member_has_no_role(ada: Any):
     }
 
 
-def test_add_says_how_to_give_the_member_a_role(log: LogWriter, hookmill: Hookmill):
+def test_add_says_how_to_give_the_member_a_role(log, hookmill):
     output = hookmill("member", "add", "ada@example.com", "--name", "Ada").out
 
     assert "is now a member without a role" in output
     assert "member role ada@example.com viewer" in output
 
 
-def test_list_shows_the_roles_of_each_member(ada: Any, hookmill: Hookmill):
+def test_list_shows_the_roles_of_each_member(ada, hookmill):
     hookmill("member", "add", "bob@example.com", "--name", "Bob", "--admin")
     hookmill("factory", "create", "payments")
     hookmill("member", "role", "ada@example.com", "manager")
@@ -54,7 +54,7 @@ def test_list_shows_the_roles_of_each_member(ada: Any, hookmill: Hookmill):
     assert first["roles"] == {"default": "manager", "payments": "viewer"}
 
 
-def test_role_is_removed(ada: Any, hookmill: Hookmill):
+def test_role_is_removed(ada, hookmill):
     hookmill("member", "role", "ada@example.com", "viewer")
 
     output = hookmill("member", "role", "ada@example.com", "none").out
@@ -63,7 +63,7 @@ def test_role_is_removed(ada: Any, hookmill: Hookmill):
     assert hookmill("member", "list", "--json").json["items"][0]["roles"] == {}
 
 
-def test_member_becomes_an_admin_and_then_no_longer_is_one(ada: Any, hookmill: Hookmill):
+def test_member_becomes_an_admin_and_then_no_longer_is_one(ada, hookmill):
     hookmill("member", "add", "bob@example.com", "--name", "Bob", "--admin")
 
     output = hookmill("member", "admin", "ada@example.com", "on").out
@@ -73,7 +73,7 @@ def test_member_becomes_an_admin_and_then_no_longer_is_one(ada: Any, hookmill: H
     assert member["is_admin"] is False
 
 
-def test_new_link_replaces_the_previous_one(ada: Any, hookmill: Hookmill):
+def test_new_link_replaces_the_previous_one(ada, hookmill):
     first_url = hookmill("member", "link", "ada@example.com").out.splitlines()[-1]
     url = hookmill("member", "link", "ada@example.com", "--json").json["url"]
 

@@ -6,13 +6,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
 
 from hookmill.store.schema import metadata
-from tests.cli.conftest import CommandResult, Hookmill, LogWriter
+from tests.cli.conftest import CommandResult, Hookmill
 from tests.support.odd_rows import FIRST_KEY, ROWS, fill, relations, rows_of_postgres, rows_of_sqlite
 from tests.support.ports import free_port
 
@@ -34,9 +33,7 @@ def url_without_password(url: str) -> str:
     return f"postgresql://{account.partition(':')[0]}@{rest}"
 
 
-def test_move_copies_every_row_and_leaves_the_installation_usable(
-    webhook: Any, log: LogWriter, hookmill: Hookmill, postgres_url: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_move_copies_every_row_and_leaves_the_installation_usable(webhook, log, hookmill, postgres_url, monkeypatch):
     fill(log.path)
     with closing(sqlite3.connect(log.path)) as connection, connection:
         # SQLite never generates the number of a deleted row again.
@@ -59,9 +56,7 @@ def test_move_copies_every_row_and_leaves_the_installation_usable(
     assert max(no for no, *_ in rows_of_postgres(postgres_url)["webhooks"]) == FIRST_KEY + ROWS
 
 
-def test_move_prints_what_it_moved_and_what_to_do_next(
-    webhook: Any, log: LogWriter, data_dir: Path, hookmill: Hookmill, postgres_url: str
-):
+def test_move_prints_what_it_moved_and_what_to_do_next(webhook, log, data_dir, hookmill, postgres_url):
     row_count = sum(map(len, rows_of_sqlite(log.path).values()))
 
     result = move(hookmill, postgres_url)
@@ -79,9 +74,7 @@ def test_move_prints_what_it_moved_and_what_to_do_next(
     ]
 
 
-def test_move_shows_progress_bars_on_a_terminal(
-    webhook: Any, hookmill: Hookmill, postgres_url: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_move_shows_progress_bars_on_a_terminal(webhook, hookmill, postgres_url, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("PGPASSWORD", postgres_url.partition("@")[0].rpartition(":")[2])
@@ -93,7 +86,7 @@ def test_move_shows_progress_bars_on_a_terminal(
     assert result.json["rows"] > 0
 
 
-def test_moved_sqlite_database_is_refused_until_the_move_is_undone(webhook: Any, hookmill: Hookmill, postgres_url: str):
+def test_moved_sqlite_database_is_refused_until_the_move_is_undone(webhook, hookmill, postgres_url):
     results = [move(hookmill, postgres_url)]
 
     for command in (["serve", "--port", str(free_port())], ["migrate"], ["webhook", "list"]):
@@ -124,9 +117,7 @@ OCCUPIED = {
 
 
 @pytest.mark.parametrize("statements", OCCUPIED.values(), ids=OCCUPIED)
-def test_target_database_that_is_not_empty_is_refused(
-    log: LogWriter, hookmill: Hookmill, postgres_url: str, statements: list[str]
-):
+def test_target_database_that_is_not_empty_is_refused(log, hookmill, postgres_url, statements):
     execute(postgres_url, *statements)
     before = relations(postgres_url)
 
@@ -161,7 +152,7 @@ def open_transaction(path: Path) -> Iterator[None]:
     ],
 )
 def test_move_is_refused_while_another_process_uses_sqlite(
-    log: LogWriter, data_dir: Path, hookmill: Hookmill, postgres_url: str, lock: Any, file_name: str, problem: str
+    log, data_dir, hookmill, postgres_url, lock, file_name, problem
 ):
     with lock(data_dir / file_name):
         result = move(hookmill, postgres_url, exit_code=1)
@@ -207,9 +198,7 @@ def test_values_that_postgresql_cannot_store_are_refused(
         (["--undo", "--json"], "give --yes as well", 2),
     ],
 )
-def test_invalid_arguments_are_refused(
-    log: LogWriter, hookmill: Hookmill, arguments: list[str], problem: str, exit_code: int
-):
+def test_invalid_arguments_are_refused(log, hookmill, arguments, problem, exit_code):
     result = hookmill("move", *arguments, exit_code=exit_code)
 
     assert problem in " ".join(result.err.split())
@@ -217,9 +206,7 @@ def test_invalid_arguments_are_refused(
     hookmill("webhook", "list")
 
 
-def test_source_must_be_a_sqlite_database_of_this_version(
-    log: LogWriter, data_dir: Path, hookmill: Hookmill, postgres_url: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_source_must_be_a_sqlite_database_of_this_version(log, data_dir, hookmill, postgres_url, monkeypatch):
     monkeypatch.setenv("HOOKMILL_DATABASE_URL", postgres_url)
     on_postgres = move(hookmill, postgres_url, exit_code=1)
     monkeypatch.delenv("HOOKMILL_DATABASE_URL")

@@ -2,15 +2,12 @@
 
 import sqlite3
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
-import pytest
 import typer.main
 
 from hookmill.cli import app
 from hookmill.domain.run import RunState
-from tests.cli.conftest import Hookmill, LogWriter, Receiver
 from tests.cli.test_docs import commands
 from tests.definitions.conftest import write
 
@@ -22,14 +19,7 @@ SIGNATURE_OPTIONS = (
 
 
 def test_names_in_the_json_of_every_command_are_in_snake_case(
-    webhook: Any,
-    automation: Any,
-    log: LogWriter,
-    hookmill: Hookmill,
-    receiver: Receiver,
-    tmp_path: Path,
-    postgres_url: str,
-    monkeypatch: pytest.MonkeyPatch,
+    webhook, automation, log, hookmill, receiver, tmp_path, postgres_url, monkeypatch
 ):
     delivery = log.add_delivery(webhook["uid"], body=b'{"action": "opened"}')
     failed_run = log.add_run(delivery, automation["automation_id"], RunState.FAILED, attempt=1, output_tail="ended\n")

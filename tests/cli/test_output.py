@@ -19,7 +19,7 @@ from hookmill.domain.moment import iso_or_none
         (None, "-", None),
     ],
 )
-def test_times_are_utc(at_us: int | None, text: str, json: str | None):
+def test_times_are_utc(at_us, text, json):
     assert output.utc(at_us) == text
     assert iso_or_none(at_us) == json
 
@@ -27,7 +27,7 @@ def test_times_are_utc(at_us: int | None, text: str, json: str | None):
 @pytest.mark.parametrize(
     ("number", "text"), [(0, "no deliveries"), (1, "1 delivery"), (2, "2 deliveries"), (1234, "1,234 deliveries")]
 )
-def test_count_is_printed_with_its_noun(number: int, text: str):
+def test_count_is_printed_with_its_noun(number, text):
     assert output.count(number, "delivery") == text
 
 

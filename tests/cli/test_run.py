@@ -15,7 +15,7 @@ from hookmill.domain.platform_report import platform_report
 from hookmill.domain.run import RunState
 from hookmill.domain.run_outputs import LAST_MESSAGE
 from hookmill.runs.package import CHUNK_BYTES, LISTED_ENTRIES_MAX
-from tests.cli.conftest import START_US, Hookmill, LogWriter
+from tests.cli.conftest import START_US, LogWriter
 from tests.cli.terminal import terminal_output
 
 
@@ -25,7 +25,7 @@ def delivery(automation: Any, webhook: Any, log: LogWriter) -> str:
     return log.add_delivery(webhook["uid"])
 
 
-def test_list_shows_runs_newest_first(automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill):
+def test_list_shows_runs_newest_first(automation, webhook, log, hookmill):
     older = log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"], RunState.FAILED, attempt=1)
     newer = log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"], at=START_US + 1_000_000)
 
@@ -37,9 +37,7 @@ def test_list_shows_runs_newest_first(automation: Any, webhook: Any, log: LogWri
 
 
 @pytest.mark.parametrize(("hold", "reason"), [(1, "new"), (2, "busy"), (3, "debounce"), (4, "retry")])
-def test_list_shows_why_a_queued_run_is_held(
-    automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill, hold: int, reason: str
-):
+def test_list_shows_why_a_queued_run_is_held(automation, webhook, log, hookmill, hold, reason):
     log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"])
     with closing(sqlite3.connect(log.path)) as connection, connection:
         connection.execute("UPDATE runs SET hold = ?, due_at = ?", (hold, START_US))
@@ -47,7 +45,7 @@ def test_list_shows_why_a_queued_run_is_held(
     assert f"  queued ({reason})  triage" in hookmill("run", "list").out
 
 
-def test_list_is_filtered_by_state(automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill):
+def test_list_is_filtered_by_state(automation, webhook, log, hookmill):
     log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"])
     interrupted = log.add_run(
         log.add_delivery(webhook["uid"]), automation["automation_id"], RunState.INTERRUPTED, attempt=3
@@ -58,7 +56,7 @@ def test_list_is_filtered_by_state(automation: Any, webhook: Any, log: LogWriter
     assert row["run_id"] == interrupted
 
 
-def test_list_is_filtered_by_automation(automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill):
+def test_list_is_filtered_by_automation(automation, delivery, log, hookmill):
     log.add_run(delivery, automation["automation_id"])
 
     output = hookmill("run", "list", "--automation", "triage", "--limit", "1").out
@@ -68,9 +66,7 @@ def test_list_is_filtered_by_automation(automation: Any, delivery: str, log: Log
     assert row["automation"] == "triage"
 
 
-def test_export_has_every_field_of_a_run(
-    automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill, webhook: Any
-):
+def test_export_has_every_field_of_a_run(automation, delivery, log, hookmill, webhook):
     run = log.add_run(
         delivery, automation["automation_id"], RunState.FAILED, attempt=2, reason="Exit status 3.", exit_status=3
     )
@@ -106,7 +102,7 @@ def test_export_has_every_field_of_a_run(
     }
 
 
-def test_list_and_show_name_the_number_of_a_replay(automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill):
+def test_list_and_show_name_the_number_of_a_replay(automation, delivery, log, hookmill):
     log.add_run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1)
     with time_machine.travel(START_US / 1_000_000 + 60, tick=False):
         (replay,) = hookmill("delivery", "replay", delivery, "--json").json["runs"]
@@ -119,9 +115,7 @@ def test_list_and_show_name_the_number_of_a_replay(automation: Any, delivery: st
     assert f"Delivery    {delivery} (replay 1 of it)\n" in hookmill("run", "show", replay["run_id"]).out
 
 
-def test_full_page_prints_the_command_for_the_next_one(
-    automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill
-):
+def test_full_page_prints_the_command_for_the_next_one(automation, webhook, log, hookmill):
     run_ids = [
         log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"], at=START_US + n) for n in range(3)
     ]
@@ -133,7 +127,7 @@ def test_full_page_prints_the_command_for_the_next_one(
     assert [run["run_id"] for run in next_page] == run_ids[:1]
 
 
-def test_export_has_every_run_oldest_first(automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill):
+def test_export_has_every_run_oldest_first(automation, webhook, log, hookmill):
     run_ids = [
         log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"], at=START_US + number)
         for number in range(30)
@@ -142,9 +136,7 @@ def test_export_has_every_run_oldest_first(automation: Any, webhook: Any, log: L
     assert [row["run_id"] for row in hookmill("run", "export").json_lines] == run_ids
 
 
-def test_show_names_the_package_and_its_files(
-    automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill, data_dir: Path
-):
+def test_show_names_the_package_and_its_files(automation, delivery, log, hookmill, data_dir):
     run = log.add_run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1)
     package = data_dir / "runs" / run
     package.mkdir(parents=True)
@@ -161,7 +153,7 @@ def test_show_names_the_package_and_its_files(
     assert {"name": "event-payload.json", "size": 2, "only_on_host": None} in shown["files"]
 
 
-def test_show_names_the_worker_of_a_run(automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill):
+def test_show_names_the_worker_of_a_run(automation, delivery, log, hookmill):
     run = log.add_run(
         delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1, executor="worker-host-4711-0a1b"
     )
@@ -174,7 +166,7 @@ def test_show_names_the_worker_of_a_run(automation: Any, delivery: str, log: Log
 
 @pytest.mark.parametrize(("exit_status", "lines"), [(3, ["Exit status  3"]), (0, ["Exit status  0"]), (-15, [])])
 def test_show_has_the_exit_status_unless_a_signal_ended_the_command(
-    exit_status: int, lines: list[str], automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill
+    exit_status, lines, automation, delivery, log, hookmill
 ):
     run = log.add_run(delivery, automation["automation_id"], RunState.FAILED, attempt=1, exit_status=exit_status)
 
@@ -184,17 +176,13 @@ def test_show_has_the_exit_status_unless_a_signal_ended_the_command(
     assert hookmill("run", "show", run, "--json").json["exit_status"] == exit_status
 
 
-def test_show_names_the_directory_of_a_package_that_does_not_exist(
-    automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill, data_dir: Path
-):
+def test_show_names_the_directory_of_a_package_that_does_not_exist(automation, delivery, log, hookmill, data_dir):
     run = log.add_run(delivery, automation["automation_id"])
 
     assert f"Package     {data_dir / 'runs' / run} (does not exist now)\n" in hookmill("run", "show", run).out
 
 
-def test_log_writes_the_output_to_a_pipe_byte_for_byte(
-    automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill, data_dir: Path
-):
+def test_log_writes_the_output_to_a_pipe_byte_for_byte(automation, delivery, log, hookmill, data_dir):
     run = log.add_run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1, output_tail="tail")
     (data_dir / "runs" / run).mkdir(parents=True)
     (data_dir / "runs" / run / "output.log").write_bytes(b"\x1b[32mok\x1b[0m\n\xff")
@@ -213,7 +201,7 @@ def package(automation: Any, delivery: str, log: LogWriter, data_dir: Path) -> P
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "directory", "link instead of the package"])
-def test_log_reads_no_file_outside_the_package(package: Path, hookmill: Hookmill, data_dir: Path, kind: str):
+def test_log_reads_no_file_outside_the_package(package, hookmill, data_dir, kind):
     (data_dir / "secret").mkdir()
     (data_dir / "secret" / "output.log").write_text("out of reach")
     match kind:
@@ -240,7 +228,7 @@ def test_log_reads_no_file_outside_the_package(package: Path, hookmill: Hookmill
     assert "secret" not in hookmill("run", "show", package.name).out
 
 
-def test_log_of_many_gigabytes_is_cut_in_json(package: Path, hookmill: Hookmill):
+def test_log_of_many_gigabytes_is_cut_in_json(package, hookmill):
     with (package / "output.log").open("wb") as output:
         output.truncate(3 * 1024**3)
         output.seek(0, os.SEEK_END)
@@ -253,7 +241,7 @@ def test_log_of_many_gigabytes_is_cut_in_json(package: Path, hookmill: Hookmill)
     assert (shown["size"], shown["is_cut"]) == (3 * 1024**3 + 11, True)
 
 
-def test_log_of_one_line_is_shown_on_a_terminal_in_chunks(package: Path):
+def test_log_of_one_line_is_shown_on_a_terminal_in_chunks(package):
     # A character of two bytes and one of four bytes cross the ends of chunks.
     line = "x" * (CHUNK_BYTES - 1) + "é" + "x" * (CHUNK_BYTES - 2) + "\U0001f600\x1b"
     (package / "output.log").write_bytes(line.encode() + b"\xff")
@@ -261,7 +249,7 @@ def test_log_of_one_line_is_shown_on_a_terminal_in_chunks(package: Path):
     assert terminal_output("run", "log", package.name) == line[:-1] + "\\u001b\\xff"
 
 
-def test_show_lists_a_limited_number_of_files(package: Path, hookmill: Hookmill):
+def test_show_lists_a_limited_number_of_files(package, hookmill):
     for name in (*(f"{number:04}" for number in range(LISTED_ENTRIES_MAX + 1)), "prompt.md", "envelope.json"):
         (package / name).touch()
 
@@ -273,7 +261,7 @@ def test_show_lists_a_limited_number_of_files(package: Path, hookmill: Hookmill)
     assert "and more than 977 more\n" in hookmill("run", "show", package.name).out
 
 
-def test_log_without_a_file_is_the_stored_tail(automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill):
+def test_log_without_a_file_is_the_stored_tail(automation, delivery, log, hookmill):
     run = log.add_run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1, output_tail="a\nb\x1b[31m")
 
     assert hookmill("run", "log", run).out == "a\nb\\u001b[31m\n"
@@ -281,7 +269,7 @@ def test_log_without_a_file_is_the_stored_tail(automation: Any, delivery: str, l
     assert shown == {"run_id": run, "file": None, "output": "a\nb\x1b[31m", "size": None, "is_cut": None}
 
 
-def test_log_of_a_run_without_output_says_so(automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill):
+def test_log_of_a_run_without_output_says_so(automation, delivery, log, hookmill):
     run = log.add_run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1)
 
     result = hookmill("run", "log", run)
@@ -289,9 +277,7 @@ def test_log_of_a_run_without_output_says_so(automation: Any, delivery: str, log
     assert (result.out, result.err) == ("", f"No output of run {run} is stored.\n")
 
 
-def test_log_of_a_queued_run_says_that_it_has_not_started(
-    automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill
-):
+def test_log_of_a_queued_run_says_that_it_has_not_started(automation, delivery, log, hookmill):
     run = log.add_run(delivery, automation["automation_id"])
 
     result = hookmill("run", "log", run)
@@ -302,9 +288,7 @@ def test_log_of_a_queued_run_says_that_it_has_not_started(
     )
 
 
-def test_log_of_a_running_run_may_be_on_another_host(
-    automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill
-):
+def test_log_of_a_running_run_may_be_on_another_host(automation, delivery, log, hookmill):
     run = log.add_run(delivery, automation["automation_id"], RunState.RUNNING, attempt=1)
 
     result = hookmill("run", "log", run)
@@ -315,23 +299,21 @@ def test_log_of_a_running_run_may_be_on_another_host(
     )
 
 
-def test_queued_run_is_cancelled_immediately(automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill):
+def test_queued_run_is_cancelled_immediately(automation, delivery, log, hookmill):
     run = log.add_run(delivery, automation["automation_id"])
 
     assert hookmill("run", "cancel", run).out == f"Run {run} is cancelled.\n"
     assert hookmill("run", "show", run, "--json").json["state"] == "cancelled"
 
 
-def test_running_run_is_asked_to_stop(automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill):
+def test_running_run_is_asked_to_stop(automation, delivery, log, hookmill):
     run = log.add_run(delivery, automation["automation_id"], RunState.RUNNING, attempt=1)
 
     assert hookmill("run", "cancel", run).out.startswith(f"Run {run} is being cancelled.")
     assert "running, being cancelled" in hookmill("run", "list").out
 
 
-def test_run_with_an_accepted_report_ends_with_it_when_it_is_cancelled(
-    automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill
-):
+def test_run_with_an_accepted_report_ends_with_it_when_it_is_cancelled(automation, delivery, log, hookmill):
     run = log.add_run(delivery, automation["automation_id"], attempt=1)
     with closing(sqlite3.connect(log.path)) as connection, connection:
         connection.execute(
@@ -343,7 +325,7 @@ def test_run_with_an_accepted_report_ends_with_it_when_it_is_cancelled(
     assert hookmill("run", "cancel", run).out == expected
 
 
-def test_cancellation_of_a_finished_run_is_refused(automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill):
+def test_cancellation_of_a_finished_run_is_refused(automation, delivery, log, hookmill):
     run = log.add_run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1)
 
     assert hookmill("run", "cancel", run, exit_code=1).err == f"Run {run} has already ended. Its state is succeeded.\n"
@@ -352,9 +334,7 @@ def test_cancellation_of_a_finished_run_is_refused(automation: Any, delivery: st
 # The queue
 
 
-def test_queue_shows_waiting_runs_and_warns_if_there_is_no_worker(
-    automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill
-):
+def test_queue_shows_waiting_runs_and_warns_if_there_is_no_worker(automation, webhook, log, hookmill):
     run = log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"])
 
     with time_machine.travel(START_US / 1_000_000 + 60, tick=False):
@@ -373,7 +353,7 @@ def test_queue_shows_waiting_runs_and_warns_if_there_is_no_worker(
     assert result.err.startswith("No worker is alive, so no run starts.")
 
 
-def test_queue_shows_running_runs_and_their_workers(automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill):
+def test_queue_shows_running_runs_and_their_workers(automation, webhook, log, hookmill):
     run = log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"], RunState.RUNNING, attempt=1)
     with closing(sqlite3.connect(log.path)) as connection, connection:
         connection.execute("UPDATE runs SET executor = 'my-host-12-ab', claimed_at = 1")
@@ -390,9 +370,7 @@ def test_queue_shows_running_runs_and_their_workers(automation: Any, webhook: An
     assert "my-host, process 12 (no heartbeat)" in without_heartbeat
 
 
-def test_long_queue_names_the_command_that_lists_all_runs(
-    automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill
-):
+def test_long_queue_names_the_command_that_lists_all_runs(automation, webhook, log, hookmill):
     for _ in range(3):
         log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"])
 
@@ -407,9 +385,7 @@ def test_long_queue_names_the_command_that_lists_all_runs(
 # Cancellation of many runs
 
 
-def test_cancellation_of_many_runs_asks_with_their_number(
-    automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill
-):
+def test_cancellation_of_many_runs_asks_with_their_number(automation, webhook, log, hookmill):
     for _ in range(2):
         log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"])
     log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"], RunState.SUCCEEDED, attempt=1)
@@ -424,9 +400,7 @@ def test_cancellation_of_many_runs_asks_with_their_number(
 
 
 @pytest.mark.parametrize("options", [("--state", "queued"), ("--webhook", "source"), ("--all",)])
-def test_runs_are_cancelled_by_each_condition(
-    automation: Any, webhook: Any, log: LogWriter, hookmill: Hookmill, options: tuple[str, ...]
-):
+def test_runs_are_cancelled_by_each_condition(automation, webhook, log, hookmill, options):
     log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"])
 
     assert hookmill("run", "cancel", *options, "--yes", "--json").json == {"cancelled": 1, "stopping": 0}
@@ -442,13 +416,11 @@ def test_runs_are_cancelled_by_each_condition(
         (("--state", "failed"), "Invalid value for '--state': 'failed' is not one of 'queued', 'running'", 2),
     ],
 )
-def test_cancellation_without_clear_conditions_is_refused(
-    automation: Any, hookmill: Hookmill, arguments: tuple[str, ...], problem: str, exit_code: int
-):
+def test_cancellation_without_clear_conditions_is_refused(automation, hookmill, arguments, problem, exit_code):
     assert problem in hookmill("run", "cancel", *arguments, exit_code=exit_code).err
 
 
-def test_show_prints_the_values_of_fields(webhook: Any, log: LogWriter, hookmill: Hookmill):
+def test_show_prints_the_values_of_fields(webhook, log, hookmill):
     automation = hookmill(
         *("automation", "create", "fields", "--prompt", "x", "--webhook", "source", "--json"),
         *("--field", "pr=/pr", "--field", "title=/title", "--field", "none=/none", "--field-max", "title=3"),
@@ -468,7 +440,7 @@ def test_show_prints_the_values_of_fields(webhook: Any, log: LogWriter, hookmill
     assert "\x1b[3" not in shown.out
 
 
-def test_show_has_the_summary(automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill):
+def test_show_has_the_summary(automation, delivery, log, hookmill):
     run = log.add_run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1)
     without = hookmill("run", "show", run, "--json").json
     assert (without["summary"], without["summary_source"]) == (None, None)
@@ -487,9 +459,7 @@ def test_show_has_the_summary(automation: Any, delivery: str, log: LogWriter, ho
     ) in hookmill("run", "show", run).out  # fmt: skip
 
 
-def test_show_marks_a_summary_that_is_the_last_message(
-    automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill
-):
+def test_show_marks_a_summary_that_is_the_last_message(automation, delivery, log, hookmill):
     run = log.add_run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1)
     with closing(sqlite3.connect(log.path)) as connection, connection:
         connection.execute("INSERT INTO run_outputs SELECT id, ?, ?, FALSE FROM runs", (LAST_MESSAGE, "# Two bugs"))
@@ -503,7 +473,7 @@ def test_show_marks_a_summary_that_is_the_last_message(
     assert text.count("Two bugs") == 1
 
 
-def test_show_has_the_report_of_the_agent(automation: Any, delivery: str, log: LogWriter, hookmill: Hookmill):
+def test_show_has_the_report_of_the_agent(automation, delivery, log, hookmill):
     run = log.add_run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1)
     with closing(sqlite3.connect(log.path)) as connection, connection:
         connection.execute(

@@ -1,7 +1,5 @@
 """`hookmill secret`."""
 
-from typing import Any
-
 import pytest
 
 from tests.cli.conftest import Hookmill, LogWriter
@@ -16,7 +14,7 @@ def shared_secret(log: LogWriter, hookmill: Hookmill) -> None:
     hookmill("webhook", "create", "orders", "--secret-name", "SHARED")
 
 
-def test_generated_value_is_printed_once(log: LogWriter, hookmill: Hookmill):
+def test_generated_value_is_printed_once(log, hookmill):
     output = hookmill("secret", "create", "STRIPE").out
     (value,) = [line.split()[1] for line in output.splitlines() if line.startswith("Value")]
 
@@ -30,7 +28,7 @@ def test_generated_value_is_printed_once(log: LogWriter, hookmill: Hookmill):
 
 @pytest.mark.parametrize("command", [["create", "NEW"], ["replace", "OLD"]])
 @pytest.mark.parametrize("as_json", [[], ["--json"]])
-def test_chosen_value_is_never_printed(log: LogWriter, hookmill: Hookmill, command: list[str], as_json: list[str]):
+def test_chosen_value_is_never_printed(log, hookmill, command, as_json):
     hookmill("secret", "create", "OLD")
 
     result = hookmill("secret", *command, "--from-stdin", *as_json, stdin=f"{CHOSEN_VALUE}\n".encode())
@@ -38,7 +36,7 @@ def test_chosen_value_is_never_printed(log: LogWriter, hookmill: Hookmill, comma
     assert CHOSEN_VALUE not in result.out + result.err
 
 
-def test_show_in_json_has_every_field_but_the_value(shared_secret: None, hookmill: Hookmill):
+def test_show_in_json_has_every_field_but_the_value(shared_secret, hookmill):
     secret = hookmill("secret", "show", "SHARED", "--json").json
 
     assert secret.pop("created_at") == secret.pop("changed_at")
@@ -53,7 +51,7 @@ def test_show_in_json_has_every_field_but_the_value(shared_secret: None, hookmil
     }
 
 
-def test_list_names_the_webhooks_that_use_each_secret(shared_secret: None, hookmill: Hookmill):
+def test_list_names_the_webhooks_that_use_each_secret(shared_secret, hookmill):
     hookmill("factory", "create", "payments")
     hookmill("webhook", "create", "p", "--secret-name", "SHARED", "--factory", "payments")
     hookmill("secret", "create", "UNUSED")
@@ -70,7 +68,7 @@ def test_list_names_the_webhooks_that_use_each_secret(shared_secret: None, hookm
     assert "no value yet" in rows[2]
 
 
-def test_replace_names_the_webhooks_that_need_a_sync(shared_secret: None, hookmill: Hookmill):
+def test_replace_names_the_webhooks_that_need_a_sync(shared_secret, hookmill):
     output = hookmill("secret", "replace", "SHARED").out
     (command,) = [line for line in output.splitlines() if "webhook sync" in line]
     webhook = hookmill("webhook", "show", "orders", "--json").json
@@ -81,7 +79,7 @@ def test_replace_names_the_webhooks_that_need_a_sync(shared_secret: None, hookmi
     assert hookmill("webhook", "show", "orders", "--json").json["secret_is_current"] is True
 
 
-def test_replace_warns_of_webhooks_in_other_factories(shared_secret: None, hookmill: Hookmill):
+def test_replace_warns_of_webhooks_in_other_factories(shared_secret, hookmill):
     hookmill("factory", "create", "payments")
 
     output = hookmill("secret", "replace", "SHARED", "--factory", "payments").out
@@ -89,7 +87,7 @@ def test_replace_warns_of_webhooks_in_other_factories(shared_secret: None, hookm
     assert "Webhooks of other factories use it too" in output
 
 
-def test_refused_deletion_names_all_webhooks_that_use_the_secret(shared_secret: None, hookmill: Hookmill):
+def test_refused_deletion_names_all_webhooks_that_use_the_secret(shared_secret, hookmill):
     hookmill("webhook", "create", "returns", "--secret-name", "SHARED")
 
     result = hookmill("secret", "delete", "SHARED", exit_code=1)
@@ -97,7 +95,7 @@ def test_refused_deletion_names_all_webhooks_that_use_the_secret(shared_secret: 
     assert result.err == "Team secret SHARED is used by 'orders', 'returns'. Delete these webhooks first.\n"
 
 
-def test_create_names_the_files_if_files_define_the_factory(shared_secret: None, hookmill: Hookmill):
+def test_create_names_the_files_if_files_define_the_factory(shared_secret, hookmill):
     hookmill("export", "ops")
     hookmill("apply", "ops")
 
@@ -107,7 +105,7 @@ def test_create_names_the_files_if_files_define_the_factory(shared_secret: None,
     assert "webhook create" not in output
 
 
-def test_secret_for_runs_is_for_no_webhook(log: LogWriter, hookmill: Hookmill):
+def test_secret_for_runs_is_for_no_webhook(log, hookmill):
     created = hookmill("secret", "create", "GH_TOKEN", "--for-runs", "--from-stdin", stdin=CHOSEN_VALUE.encode()).out
     shown = hookmill("secret", "show", "GH_TOKEN").out
     refused = hookmill("webhook", "create", "by run", "--secret-name", "GH_TOKEN", exit_code=1).err
@@ -119,7 +117,7 @@ def test_secret_for_runs_is_for_no_webhook(log: LogWriter, hookmill: Hookmill):
     assert "at least 8 characters" in too_short
 
 
-def test_secret_for_runs_of_another_factory_is_listed_as_such(log: LogWriter, hookmill: Hookmill):
+def test_secret_for_runs_of_another_factory_is_listed_as_such(log, hookmill):
     hookmill("factory", "create", "other")
     hookmill("secret", "create", "GH_TOKEN", "--for-runs")
 
@@ -130,7 +128,7 @@ def test_secret_for_runs_of_another_factory_is_listed_as_such(log: LogWriter, ho
     assert "runs of another factory" in shown
 
 
-def test_automation_gets_no_secret_with_a_runner_that_starts_no_command(automation: Any, hookmill: Hookmill):
+def test_automation_gets_no_secret_with_a_runner_that_starts_no_command(automation, hookmill):
     hookmill("secret", "create", "GH_TOKEN", "--for-runs")
 
     refused = hookmill("automation", "change", "triage", "--secret", "GH_TOKEN", exit_code=1).err
@@ -140,7 +138,7 @@ def test_automation_gets_no_secret_with_a_runner_that_starts_no_command(automati
     assert (removed["secrets"], removed["version"]) == ([], 1)
 
 
-def test_supplied_secret_that_could_be_guessed_causes_a_warning(webhook: Any, hookmill: Hookmill):
+def test_supplied_secret_that_could_be_guessed_causes_a_warning(webhook, hookmill):
     warning = "Warning: the secret has fewer than 16 characters"
 
     refused = hookmill("webhook", "rotate", "source", "--secret-from-stdin", stdin=b"x", exit_code=1).err

@@ -1,21 +1,18 @@
 """`hookmill send`, to a server that stores the requests."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from hookmill.cli.send import Answer, summary
 from hookmill.domain.delivery import Delivery, Label
 from hookmill.domain.ids import DeliveryKey, WebhookUid, delivery_id
-from tests.cli.conftest import Hookmill, LogWriter, Receiver
 from tests.notices.receivers import http_receiver
 from tests.support.certificates import write_certificates
 from tests.support.ports import free_port
 
 
-def test_sample_has_the_token_of_the_webhook(webhook: Any, hookmill: Hookmill, receiver: Receiver):
+def test_sample_has_the_token_of_the_webhook(webhook, hookmill, receiver):
     result = hookmill("send", "source", "--url", receiver.url)
 
     ((path, headers, _),) = receiver.requests
@@ -24,9 +21,7 @@ def test_sample_has_the_token_of_the_webhook(webhook: Any, hookmill: Hookmill, r
     assert result.out.splitlines()[1:] == ["202 dlv_1"]
 
 
-def test_sample_for_a_url_token_webhook_is_sent_to_the_complete_url(
-    log: LogWriter, hookmill: Hookmill, receiver: Receiver
-):
+def test_sample_for_a_url_token_webhook_is_sent_to_the_complete_url(log, hookmill, receiver):
     webhook = hookmill("webhook", "create", "a", "--mode", "url_token", "--json").json
 
     hookmill("send", "a", "--url", receiver.url + "/behind/a/proxy/")
@@ -55,13 +50,13 @@ def test_first_line_has_the_url_without_the_token(log: LogWriter, hookmill: Hook
     assert result.out.splitlines()[0] == f"To {receiver.url}/webhooks/w/{webhook['uid']}/{{token}} (webhook a):"
 
 
-def test_secret_is_not_printed(webhook: Any, hookmill: Hookmill, receiver: Receiver):
+def test_secret_is_not_printed(webhook, hookmill, receiver):
     result = hookmill("send", "source", "--url", receiver.url, "--json")
 
     assert webhook["secret"] not in result.out + result.err
 
 
-def test_chosen_body_is_sent_byte_for_byte(webhook: Any, hookmill: Hookmill, receiver: Receiver, tmp_path: Path):
+def test_chosen_body_is_sent_byte_for_byte(webhook, hookmill, receiver, tmp_path):
     content = b"{not \xff json\r\n"
     (tmp_path / "body").write_bytes(content)
 
@@ -72,14 +67,14 @@ def test_chosen_body_is_sent_byte_for_byte(webhook: Any, hookmill: Hookmill, rec
     assert [body for _, _, body in receiver.requests] == [content, content, '{"ü": 1}'.encode()]
 
 
-def test_each_sample_has_a_different_body(webhook: Any, hookmill: Hookmill, receiver: Receiver):
+def test_each_sample_has_a_different_body(webhook, hookmill, receiver):
     result = hookmill("send", "source", "--url", receiver.url, "--times", "5")
 
     assert len({body for _, _, body in receiver.requests}) == 5
     assert result.out.splitlines()[1:] == ["202 dlv_1"] * 5
 
 
-def test_event_id_is_sent_in_the_header_that_the_webhook_names(log: LogWriter, hookmill: Hookmill, receiver: Receiver):
+def test_event_id_is_sent_in_the_header_that_the_webhook_names(log, hookmill, receiver):
     hookmill("webhook", "create", "plain")
     hookmill("webhook", "create", "custom", "--delivery-id-header", "X-Event")
 
@@ -91,9 +86,7 @@ def test_event_id_is_sent_in_the_header_that_the_webhook_names(log: LogWriter, h
     assert custom["x-event"] == "evt_2"
 
 
-def test_event_type_is_sent_where_deliveries_of_the_webhook_have_it(
-    hookmill: Hookmill, log: LogWriter, receiver: Receiver
-):
+def test_event_type_is_sent_where_deliveries_of_the_webhook_have_it(hookmill, log, receiver):
     signed = ("--mode", "signature", "--secret-from-stdin", "--scheme")
     hookmill("webhook", "create", "custom", "--event-header", "X-Kind")
     hookmill("webhook", "create", "github", *signed, "github", stdin=b"given-secret")
@@ -109,7 +102,7 @@ def test_event_type_is_sent_where_deliveries_of_the_webhook_have_it(
     assert "Deliveries of webhook 'none' have no event type" in error
 
 
-def test_answer_in_json(webhook: Any, hookmill: Hookmill, receiver: Receiver):
+def test_answer_in_json(webhook, hookmill, receiver):
     single = hookmill("send", "source", "--url", receiver.url, "--json").json
     several = hookmill("send", "source", "--url", receiver.url, "--json", "--times", "2").json
 
@@ -126,9 +119,7 @@ def test_answer_in_json(webhook: Any, hookmill: Hookmill, receiver: Receiver):
     assert several == {"sent": [answer, answer], "url": url}
 
 
-def test_duplicates_are_counted_and_name_the_accepted_delivery(
-    webhook: Any, log: LogWriter, hookmill: Hookmill, receiver: Receiver
-):
+def test_duplicates_are_counted_and_name_the_accepted_delivery(webhook, log, hookmill, receiver):
     original = log.add_delivery(webhook["uid"])
     duplicate = log.add_delivery(webhook["uid"], Label.DUPLICATE, duplicate_of=original)
     receiver.answer = json.dumps({"delivery_id": duplicate}).encode()
@@ -174,9 +165,7 @@ def test_summary_counts_each_outcome():
     )
 
 
-def test_rejected_sample_is_printed_with_its_reason_and_exit_code_1(
-    webhook: Any, hookmill: Hookmill, receiver: Receiver
-):
+def test_rejected_sample_is_printed_with_its_reason_and_exit_code_1(webhook, hookmill, receiver):
     receiver.status, receiver.headers = 429, {"Retry-After": "7"}
     receiver.answer = b'{"title": "Too many deliveries for now."}'
 
@@ -185,22 +174,20 @@ def test_rejected_sample_is_printed_with_its_reason_and_exit_code_1(
     assert result.out.splitlines()[1:] == ["429 Too many deliveries for now. (retry in 7 s)"]
 
 
-def test_control_characters_in_an_answer_are_escaped(webhook: Any, hookmill: Hookmill, receiver: Receiver):
+def test_control_characters_in_an_answer_are_escaped(webhook, hookmill, receiver):
     receiver.answer = b'{"delivery_id": "\\u001b[31m[red]"}'
 
     assert hookmill("send", "source", "--url", receiver.url).out.endswith("\n202 \\u001b[31m[red]\n")
 
 
 @pytest.mark.parametrize("answer", [b"", b"<html>", b"[]", b"\xff", b'{"delivery_id": 1}'])
-def test_answer_of_another_service_is_shown_by_its_status(
-    webhook: Any, hookmill: Hookmill, receiver: Receiver, answer: bytes
-):
+def test_answer_of_another_service_is_shown_by_its_status(webhook, hookmill, receiver, answer):
     receiver.status, receiver.answer = 502, answer
 
     assert hookmill("send", "source", "--url", receiver.url, exit_code=1).out.endswith("\n502 Bad Gateway\n")
 
 
-def test_answer_to_an_unread_body_is_printed(webhook: Any, hookmill: Hookmill, receiver: Receiver):
+def test_answer_to_an_unread_body_is_printed(webhook, hookmill, receiver):
     receiver.status, receiver.reads_body, receiver.answer = 413, False, b'{"title": "Too large."}'
     larger_than_socket_buffers = b"1" * 16_000_000
 
@@ -211,7 +198,7 @@ def test_answer_to_an_unread_body_is_printed(webhook: Any, hookmill: Hookmill, r
     assert result.out.endswith("\n413 Too large.\n")
 
 
-def test_error_says_that_nothing_listens(webhook: Any, hookmill: Hookmill):
+def test_error_says_that_nothing_listens(webhook, hookmill):
     url = f"http://127.0.0.1:{free_port()}"
 
     result = hookmill("send", "source", "--url", url, exit_code=1)
@@ -227,9 +214,7 @@ def test_error_says_that_nothing_listens(webhook: Any, hookmill: Hookmill):
         (1, True, None),
     ],
 )
-def test_certificate_that_cannot_be_verified_is_named(
-    webhook: Any, hookmill: Hookmill, tmp_path: Path, days: int, trusts_authority: bool, error: str | None
-):
+def test_certificate_that_cannot_be_verified_is_named(webhook, hookmill, tmp_path, days, trusts_authority, error):
     ca, certificate, key = (tmp_path / name for name in ("ca.pem", "server.pem", "key.pem"))
     write_certificates(ca, certificate, key, days=days)
     options = ["--ca-file", str(ca)] if trusts_authority else []
@@ -247,11 +232,11 @@ def test_certificate_that_cannot_be_verified_is_named(
 
 
 @pytest.mark.parametrize("url", ["localhost:8420", "ftp://x", "http://", "http://[", "http://x:99999", "http://x/a b"])
-def test_invalid_url_is_refused(webhook: Any, hookmill: Hookmill, url: str):
+def test_invalid_url_is_refused(webhook, hookmill, url):
     assert f"{url} is not the URL of a service" in hookmill("send", "source", "--url", url, exit_code=1).err
 
 
-def test_secret_that_a_header_cannot_contain_is_not_printed(log: LogWriter, hookmill: Hookmill, receiver: Receiver):
+def test_secret_that_a_header_cannot_contain_is_not_printed(log, hookmill, receiver):
     hookmill("webhook", "create", "a", "--secret-from-stdin", stdin=b"two\nlines")
 
     result = hookmill("send", "a", "--url", receiver.url, exit_code=1)
@@ -260,7 +245,7 @@ def test_secret_that_a_header_cannot_contain_is_not_printed(log: LogWriter, hook
     assert "two" not in result.err
 
 
-def test_send_to_a_deleted_webhook_is_refused(webhook: Any, hookmill: Hookmill):
+def test_send_to_a_deleted_webhook_is_refused(webhook, hookmill):
     hookmill("webhook", "delete", "source", "--yes")
 
     assert "is permanently deleted" in hookmill("send", webhook["uid"], exit_code=1).err

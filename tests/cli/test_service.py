@@ -121,7 +121,7 @@ def curl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
 
 
-def test_first_start_prints_a_curl_command_that_starts_a_run(data_dir: Path, curl: None, hookmill: Hookmill):
+def test_first_start_prints_a_curl_command_that_starts_a_run(data_dir, curl, hookmill):
     with started("--port", str(free_port()), in_new_interpreter=True) as service:
         announcement = service.announcement()
         (command,) = [line for line in announcement.splitlines() if line.startswith("curl ")]
@@ -142,9 +142,7 @@ def _finished_run(hookmill: Hookmill) -> dict[str, str]:
     return until(succeeded_runs, "the delivery's run has succeeded")[0]
 
 
-def test_service_without_standard_streams_performs_runs(
-    data_dir: Path, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch
-):
+def test_service_without_standard_streams_performs_runs(data_dir, hookmill, monkeypatch):
     number = free_port()
     monkeypatch.setenv("HOOKMILL_PORT", str(number))
     # A supervisor may start a service without them.
@@ -173,7 +171,7 @@ def _is_ready(number: int) -> bool:
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_command_without_a_standard_stream_succeeds(data_dir: Path, closed: str):
+def test_command_without_a_standard_stream_succeeds(data_dir, closed):
     command = f'exec "$@" {closed}'
     result = subprocess.run(
         ["sh", "-c", command, "sh", sys.executable, "-m", "hookmill", "scheme", "list"], capture_output=True, check=True
@@ -182,7 +180,7 @@ def test_command_without_a_standard_stream_succeeds(data_dir: Path, closed: str)
     assert result.stderr == b""
 
 
-def test_second_start_lists_what_exists_and_prints_no_secret(data_dir: Path, hookmill: Hookmill):
+def test_second_start_lists_what_exists_and_prints_no_secret(data_dir, hookmill):
     port = str(free_port())
     with started("--port", port, "--json") as service:
         first = service.announcement_in_json()
@@ -198,7 +196,7 @@ def test_second_start_lists_what_exists_and_prints_no_secret(data_dir: Path, hoo
     assert first["webhook"]["secret"] not in announcement
 
 
-def test_start_prints_a_sign_up_link_until_there_is_an_admin(data_dir: Path, hookmill: Hookmill):
+def test_start_prints_a_sign_up_link_until_there_is_an_admin(data_dir, hookmill):
     port = free_port()
     base_url = f"http://127.0.0.1:{port}"
     with started("--port", str(port)) as service:
@@ -224,9 +222,7 @@ def _sign_up(port: int, path: str) -> tuple[int, bool]:
         return answer.status, answer.headers["Set-Cookie"] is not None
 
 
-def test_printed_commands_work_for_a_service_with_options_and_environment_variables(
-    tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_printed_commands_work_for_a_service_with_options_and_environment_variables(tmp_path, data_dir, monkeypatch):
     port = free_port()
     (tmp_path / "a file.toml").touch()
     monkeypatch.setenv("HOOKMILL_CONFIG", "a file.toml")
@@ -263,7 +259,7 @@ def run_printed_command(command: str, tmp_path: Path) -> str:
     return (tmp_path / "output").read_text()
 
 
-def test_new_master_key_and_stop_are_logged(tmp_path: Path):
+def test_new_master_key_and_stop_are_logged(tmp_path):
     with serving(tmp_path / "data") as service:
         with service.management() as management:
             webhook = management.webhooks.create(operator(management), "before")
@@ -283,7 +279,7 @@ def test_new_master_key_and_stop_are_logged(tmp_path: Path):
     assert newest["event"] == "stopped"
 
 
-def test_port_in_use_is_reported_before_anything_is_created(data_dir: Path, hookmill: Hookmill):
+def test_port_in_use_is_reported_before_anything_is_created(data_dir, hookmill):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port_number = listener.getsockname()[1]
         result = hookmill("serve", "--port", str(port_number), exit_code=1)
@@ -296,7 +292,7 @@ def test_port_in_use_is_reported_before_anything_is_created(data_dir: Path, hook
     assert not data_dir.exists()
 
 
-def test_refusal_of_the_highest_port_suggests_a_lower_one(monkeypatch: pytest.MonkeyPatch):
+def test_refusal_of_the_highest_port_suggests_a_lower_one(monkeypatch):
     monkeypatch.setattr(port, "PORT_SECONDS", 0.0)
 
     with port.hold_port("127.0.0.1", port.PORT_MAX), pytest.raises(Conflict, match="HOOKMILL_PORT=65534"):
@@ -304,7 +300,7 @@ def test_refusal_of_the_highest_port_suggests_a_lower_one(monkeypatch: pytest.Mo
             pass
 
 
-def test_start_waits_for_a_port_that_a_stopping_service_still_holds(monkeypatch: pytest.MonkeyPatch):
+def test_start_waits_for_a_port_that_a_stopping_service_still_holds(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as stopping_service:
         # The first attempt fails. The port is free before the second one.
         fake_time = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: stopping_service.close())
@@ -315,7 +311,7 @@ def test_start_waits_for_a_port_that_a_stopping_service_still_holds(monkeypatch:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::"])
-def test_port_is_reserved_before_a_process_listens(host: str, monkeypatch: pytest.MonkeyPatch):
+def test_port_is_reserved_before_a_process_listens(host, monkeypatch):
     monkeypatch.setattr(port, "PORT_SECONDS", 0.0)
     number = free_port()
 
@@ -343,7 +339,7 @@ def listen_like_the_server(host: str, number: int) -> socket.socket:
     return socket.create_server((host, number), family=family, reuse_port=True, dualstack_ipv6=is_ipv6)
 
 
-def test_only_one_of_many_services_that_start_together_gets_the_port(monkeypatch: pytest.MonkeyPatch):
+def test_only_one_of_many_services_that_start_together_gets_the_port(monkeypatch):
     monkeypatch.setattr(port, "PORT_SECONDS", 0.0)
     hosts = ["127.0.0.1", "0.0.0.0"] * 4
     for _ in range(count(2_000, usually=100)):
@@ -368,9 +364,7 @@ def test_only_one_of_many_services_that_start_together_gets_the_port(monkeypatch
         assert sorted(outcomes) == ["refused"] * (len(hosts) - 1) + ["started"]
 
 
-def test_all_invalid_settings_are_reported_together(
-    data_dir: Path, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch
-):
+def test_all_invalid_settings_are_reported_together(data_dir, hookmill, monkeypatch):
     monkeypatch.setenv("HOOKMILL_LOG_LEVEL", "loud")
     monkeypatch.setenv("HOOKMILL_BASE_URL", "hooks.example.com")
 
@@ -382,7 +376,7 @@ def test_all_invalid_settings_are_reported_together(
     assert "Traceback" not in result.err
 
 
-def test_data_directory_that_cannot_be_created_is_named(hookmill: Hookmill, tmp_path: Path):
+def test_data_directory_that_cannot_be_created_is_named(hookmill, tmp_path):
     (tmp_path / "file").write_text("")
 
     result = hookmill("serve", "--port", str(free_port()), "--data-dir", "file/data", exit_code=1)
@@ -391,16 +385,14 @@ def test_data_directory_that_cannot_be_created_is_named(hookmill: Hookmill, tmp_
     assert "Traceback" not in result.err
 
 
-def test_worker_command_is_refused_on_sqlite(data_dir: Path, hookmill: Hookmill):
+def test_worker_command_is_refused_on_sqlite(data_dir, hookmill):
     result = hookmill("worker", exit_code=1)
 
     assert "needs PostgreSQL" in result.err
     assert "HOOKMILL_DATABASE_URL" in result.err
 
 
-def test_worker_prints_its_capacity_and_stops_on_sigterm(
-    data_dir: Path, hookmill: Hookmill, postgres_url: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_worker_prints_its_capacity_and_stops_on_sigterm(data_dir, hookmill, postgres_url, monkeypatch):
     monkeypatch.setenv("HOOKMILL_DATABASE_URL", postgres_url)
     monkeypatch.setenv("HOOKMILL_MASTER_KEY", "A" * 43 + "=")
     hookmill("migrate")
@@ -417,9 +409,7 @@ def test_worker_prints_its_capacity_and_stops_on_sigterm(
     assert (line, exit_code) == ("Performing up to 4 runs at a time. Ctrl-C stops it.\n", 0)
 
 
-def test_worker_command_ignores_the_setting_performs_runs(
-    data_dir: Path, hookmill: Hookmill, postgres_url: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_worker_command_ignores_the_setting_performs_runs(data_dir, hookmill, postgres_url, monkeypatch):
     monkeypatch.setenv("HOOKMILL_DATABASE_URL", postgres_url)
     monkeypatch.setenv("HOOKMILL_MASTER_KEY", "A" * 43 + "=")
     monkeypatch.setenv("HOOKMILL_PERFORMS_RUNS", "false")
@@ -442,9 +432,7 @@ def test_worker_command_ignores_the_setting_performs_runs(
 
 
 @pytest.mark.parametrize("command", ["serve", "worker"])
-def test_runner_with_an_unknown_user_is_refused(
-    data_dir: Path, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch, command: str
-):
+def test_runner_with_an_unknown_user_is_refused(data_dir, hookmill, monkeypatch, command):
     # The command is refused before it connects; `worker` needs PostgreSQL.
     monkeypatch.setenv("HOOKMILL_DATABASE_URL", f"postgresql://127.0.0.1:{free_port()}/x")
     monkeypatch.setenv("HOOKMILL_MASTER_KEY", "A" * 43 + "=")
@@ -459,9 +447,7 @@ def test_runner_with_an_unknown_user_is_refused(
     )
 
 
-def test_memory_reserve_that_the_host_does_not_have_is_refused(
-    data_dir: Path, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch
-):
+def test_memory_reserve_that_the_host_does_not_have_is_refused(data_dir, hookmill, monkeypatch):
     monkeypatch.setenv("HOOKMILL_FREE_MEMORY_MIN_MB", "1000000000")
     monkeypatch.setenv("HOOKMILL_PORT", str(free_port()))
 
@@ -471,7 +457,7 @@ def test_memory_reserve_that_the_host_does_not_have_is_refused(
     assert "It can never have 1,000,000,000 MiB (free_memory_min_mb) available" in result.err
 
 
-def test_migrate_says_whether_it_changed_the_database(data_dir: Path, hookmill: Hookmill):
+def test_migrate_says_whether_it_changed_the_database(data_dir, hookmill):
     first = hookmill("migrate", "--json").json
     second = hookmill("migrate").out
 
@@ -479,9 +465,7 @@ def test_migrate_says_whether_it_changed_the_database(data_dir: Path, hookmill: 
     assert second == "The database already has this version's schema.\n"
 
 
-def test_empty_database_is_reported_with_the_command_migrate(
-    data_dir: Path, hookmill: Hookmill, postgres_url: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_empty_database_is_reported_with_the_command_migrate(data_dir, hookmill, postgres_url, monkeypatch):
     monkeypatch.setenv("HOOKMILL_DATABASE_URL", postgres_url)
     monkeypatch.setenv("HOOKMILL_MASTER_KEY", "A" * 43 + "=")
 
@@ -491,9 +475,7 @@ def test_empty_database_is_reported_with_the_command_migrate(
     assert "Traceback" not in result.err
 
 
-def test_unreachable_postgresql_is_reported_without_the_password(
-    data_dir: Path, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch
-):
+def test_unreachable_postgresql_is_reported_without_the_password(data_dir, hookmill, monkeypatch):
     monkeypatch.setenv("HOOKMILL_DATABASE_URL", f"postgresql://me:canary@127.0.0.1:{free_port()}/x")
 
     result = hookmill("migrate", exit_code=1)
@@ -504,7 +486,7 @@ def test_unreachable_postgresql_is_reported_without_the_password(
 
 
 @pytest.mark.usefixtures("log")
-def test_wrong_master_key_is_reported_without_the_key(hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch):
+def test_wrong_master_key_is_reported_without_the_key(hookmill, monkeypatch):
     monkeypatch.setenv("HOOKMILL_MASTER_KEY", "A" * 43 + "=")
 
     result = hookmill("webhook", "list", exit_code=1)
@@ -514,7 +496,7 @@ def test_wrong_master_key_is_reported_without_the_key(hookmill: Hookmill, monkey
     assert "Traceback" not in result.err
 
 
-def test_command_without_an_installation_names_the_data_directory(data_dir: Path, hookmill: Hookmill):
+def test_command_without_an_installation_names_the_data_directory(data_dir, hookmill):
     result = hookmill("webhook", "list", exit_code=1)
 
     assert str(data_dir) in result.err
@@ -522,7 +504,7 @@ def test_command_without_an_installation_names_the_data_directory(data_dir: Path
 
 
 @pytest.mark.usefixtures("log")
-def test_file_that_is_no_database_is_reported(data_dir: Path, hookmill: Hookmill):
+def test_file_that_is_no_database_is_reported(data_dir, hookmill):
     shutil.copyfile(__file__, data_dir / "hookmill.db")
 
     result = hookmill("webhook", "list", exit_code=1)

@@ -29,7 +29,6 @@ from hookmill.domain.permission import Role
 from hookmill.runs.package import allow_traversal
 from hookmill.settings import Settings, load_settings, read_settings
 from hookmill.store import postgres_engine
-from tests.cli.conftest import Hookmill
 from tests.faults.parts import wait_until_announced
 from tests.support.counts import only_in_proof
 from tests.support.loaded import Command, Forked
@@ -73,14 +72,7 @@ def output_of_refused_start(command: str, output_path: Path, *, sitecustomize: s
 
 
 @pytest.mark.parametrize("database", ["sqlite", "postgres"])
-def test_every_command_refuses_a_database_of_an_older_schema(
-    log: object,
-    data_dir: Path,
-    hookmill: Hookmill,
-    use_database: Callable[..., None],
-    request: pytest.FixtureRequest,
-    database: str,
-):
+def test_every_command_refuses_a_database_of_an_older_schema(log, data_dir, hookmill, use_database, request, database):
     """The data directory was in use, and the tables have other names."""
     statements = ("ALTER TABLE metadata RENAME TO facts", "UPDATE alembic_version SET version_num = '0036'")
     commands = ["serve", "migrate", "webhook list", "backup copy", "verify"]
@@ -109,7 +101,7 @@ def test_every_command_refuses_a_database_of_an_older_schema(
 
 
 @pytest.mark.parametrize("command", ["serve", "migrate"])
-def test_lost_database_is_not_replaced_by_an_empty_one(data_dir_without_database: Path, command: str):
+def test_lost_database_is_not_replaced_by_an_empty_one(data_dir_without_database, command):
     error = output_of_refused_start(command, data_dir_without_database.parent / "output")
 
     assert f"{data_dir_without_database / 'hookmill.db'} is missing" in error
@@ -122,7 +114,7 @@ def test_lost_database_is_not_replaced_by_an_empty_one(data_dir_without_database
     "remaining_file", [Path("serve.lock"), Path("hookmill.db-wal"), Path("runs", "run_1")], ids=str
 )
 def test_lost_database_is_detected_by_each_remaining_file(
-    data_dir_without_database: Path, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch, remaining_file: Path
+    data_dir_without_database, hookmill, monkeypatch, remaining_file
 ):
     monkeypatch.setenv("HOOKMILL_MASTER_KEY", KEY)
     (data_dir_without_database / remaining_file).parent.mkdir(exist_ok=True)
@@ -134,9 +126,7 @@ def test_lost_database_is_detected_by_each_remaining_file(
     assert not (data_dir_without_database / "hookmill.db").exists()
 
 
-def test_first_start_on_a_new_volume_for_runs_is_allowed(
-    tmp_path: Path, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch
-):
+def test_first_start_on_a_new_volume_for_runs_is_allowed(tmp_path, hookmill, monkeypatch):
     data = tmp_path / "new"
     (data / "runs" / "lost+found").mkdir(parents=True)
     monkeypatch.setenv("HOOKMILL_DATA_DIR", str(data))
@@ -147,7 +137,7 @@ def test_first_start_on_a_new_volume_for_runs_is_allowed(
 
 
 @pytest.mark.parametrize("content", ["nothing", "no tables"])
-def test_emptied_database_is_refused_like_a_lost_one(data_dir_without_database: Path, hookmill: Hookmill, content: str):
+def test_emptied_database_is_refused_like_a_lost_one(data_dir_without_database, hookmill, content):
     path = data_dir_without_database / "hookmill.db"
     path.touch()
     if content == "no tables":
@@ -161,7 +151,7 @@ def test_emptied_database_is_refused_like_a_lost_one(data_dir_without_database: 
     assert path.read_bytes() == before
 
 
-def test_start_with_a_restored_database_is_allowed(log: object, data_dir: Path, hookmill: Hookmill):
+def test_start_with_a_restored_database_is_allowed(log, data_dir, hookmill):
     shutil.copy(data_dir / "hookmill.db", data_dir.parent / "backup")
     (data_dir / "hookmill.db").unlink()
     hookmill("migrate", exit_code=1)
@@ -171,15 +161,13 @@ def test_start_with_a_restored_database_is_allowed(log: object, data_dir: Path, 
     assert hookmill("migrate", "--json").json == {"changed": False}
 
 
-def test_new_installation_is_created_once_the_named_files_are_gone(data_dir_without_database: Path, hookmill: Hookmill):
+def test_new_installation_is_created_once_the_named_files_are_gone(data_dir_without_database, hookmill):
     (data_dir_without_database / "master.key").rename(data_dir_without_database.parent / "master.key")
 
     assert hookmill("migrate", "--json").json == {"changed": True}
 
 
-def test_new_installation_accepts_a_master_key_chosen_by_its_operator(
-    data_dir: Path, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch
-):
+def test_new_installation_accepts_a_master_key_chosen_by_its_operator(data_dir, hookmill, monkeypatch):
     data_dir.mkdir()
     (data_dir / "master.key").write_text(f"{KEY}\n")
 
@@ -193,9 +181,7 @@ def test_new_installation_accepts_a_master_key_chosen_by_its_operator(
     app.open_store(read_settings()).close()
 
 
-def test_wrong_empty_postgresql_database_is_refused(
-    data_dir_without_database: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_wrong_empty_postgresql_database_is_refused(data_dir_without_database, postgres_url, monkeypatch):
     monkeypatch.setenv("HOOKMILL_DATABASE_URL", postgres_url)
 
     error = output_of_refused_start("serve", data_dir_without_database.parent / "output")
@@ -206,7 +192,7 @@ def test_wrong_empty_postgresql_database_is_refused(
 
 
 def test_second_host_on_postgresql_starts_with_the_copied_key(
-    data_dir_without_database: Path, hookmill: Hookmill, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    data_dir_without_database, hookmill, postgres_url, monkeypatch
 ):
     monkeypatch.setenv("HOOKMILL_DATABASE_URL", postgres_url)
     first_host = read_settings().model_copy(update={"data_dir": data_dir_without_database.parent / "first"})
@@ -219,7 +205,7 @@ def test_second_host_on_postgresql_starts_with_the_copied_key(
 # Limits and permissions of the operating system, and settings
 
 
-def test_start_with_too_few_open_files_is_refused(data_dir: Path):
+def test_start_with_too_few_open_files_is_refused(data_dir):
     few_open_files = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))"
 
     error = output_of_refused_start("serve", data_dir.parent / "output", sitecustomize=few_open_files)
@@ -232,7 +218,7 @@ def test_start_with_too_few_open_files_is_refused(data_dir: Path):
 
 @pytest.mark.parametrize("command", ["serve", "worker"])
 def test_runner_user_that_cannot_reach_the_packages_is_refused(
-    data_dir: Path, use_database: Callable[..., None], postgres_url: str, monkeypatch: pytest.MonkeyPatch, command: str
+    data_dir, use_database, postgres_url, monkeypatch, command
 ):
     use_database(postgres_url)
     monkeypatch.setenv("HOOKMILL_RUNNERS", '{"agent": {"argv": ["true"], "user": "nobody"}}')
@@ -247,7 +233,7 @@ def test_runner_user_that_cannot_reach_the_packages_is_refused(
         assert error.startswith("The runner 'agent': Commands can run as 'nobody' only if the service runs as root")
 
 
-def test_allow_traversal_opens_directories_and_closes_the_services_files(tmp_path: Path):
+def test_allow_traversal_opens_directories_and_closes_the_services_files(tmp_path):
     packages = tmp_path / "data" / "runs"
     packages.mkdir(parents=True)
     (tmp_path / "data").chmod(0o777)
@@ -265,9 +251,7 @@ def test_allow_traversal_opens_directories_and_closes_the_services_files(tmp_pat
     }  # fmt: skip
 
 
-def test_refused_start_changes_no_mode_in_the_data_directory(
-    data_dir: Path, use_database: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-):
+def test_refused_start_changes_no_mode_in_the_data_directory(data_dir, use_database, monkeypatch):
     monkeypatch.setenv("HOOKMILL_RUNNERS", json.dumps({"agent": {"argv": ["true"], "user": "nobody"}}))
     data_dir.mkdir(mode=0o755)
     (data_dir / "hookmill.db").write_text("a file of another program")
@@ -280,7 +264,7 @@ def test_refused_start_changes_no_mode_in_the_data_directory(
 
 
 @pytest.mark.parametrize("data_dir", ["/", "."])
-def test_data_directory_that_the_service_would_share_is_refused(monkeypatch: pytest.MonkeyPatch, data_dir: str):
+def test_data_directory_that_the_service_would_share_is_refused(monkeypatch, data_dir):
     monkeypatch.setenv("HOOKMILL_DATA_DIR", data_dir)
 
     with pytest.raises(Invalid, match="HOOKMILL_DATA_DIR: must name a directory that only the service uses"):
@@ -372,14 +356,14 @@ def test_data_directory_that_the_service_would_share_is_refused(monkeypatch: pyt
         ("PASSWORD_SIGN_IN", "false", "HOOKMILL_PASSWORD_SIGN_IN: nobody could sign in; set oidc_issuer"),
     ],
 )
-def test_invalid_setting_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: str, problem: str):
+def test_invalid_setting_is_refused(monkeypatch, name, value, problem):
     monkeypatch.setenv(f"HOOKMILL_{name}", value)
 
     with pytest.raises(Invalid, match=re.escape(problem)):
         read_settings()
 
 
-def test_empty_variable_is_the_same_as_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_empty_variable_is_the_same_as_none(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     default = read_settings()
 
@@ -391,7 +375,7 @@ def test_empty_variable_is_the_same_as_none(monkeypatch: pytest.MonkeyPatch, tmp
         monkeypatch.delenv(f"HOOKMILL_{name.upper()}")
 
 
-def test_white_space_and_byte_order_marks_around_values_are_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_white_space_and_byte_order_marks_around_values_are_removed(monkeypatch, tmp_path):
     path = tmp_path / "hookmill.toml"
     path.write_text('\ufeffhost = "127.0.0.9"\n', encoding="utf-8")
     monkeypatch.setenv("HOOKMILL_CONFIG", f"{path}\n")
@@ -417,7 +401,7 @@ def test_white_space_and_byte_order_marks_around_values_are_removed(monkeypatch:
     assert settings.metrics_token.get_secret_value() == "0123456789abcdef"
 
 
-def test_variables_that_kubernetes_sets_for_services_are_ignored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_variables_that_kubernetes_sets_for_services_are_ignored(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     for variable, value in {
         "HOOKMILL_SERVICE_HOST": "10.0.0.1",
@@ -464,9 +448,7 @@ repositories = ["acme/shop"]
 """
 
 
-def test_contradictory_settings_are_on_separate_lines_with_their_source(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_contradictory_settings_are_on_separate_lines_with_their_source(tmp_path, monkeypatch):
     file = tmp_path / "own.toml"
     file.write_text('default_runner = "agnet"\nprocesses = 2\n')
     monkeypatch.setenv("HOOKMILL_CONFIG", str(file))
@@ -478,7 +460,7 @@ def test_contradictory_settings_are_on_separate_lines_with_their_source(
     )
 
 
-def test_text_in_place_of_a_number_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_text_in_place_of_a_number_is_not_shown(tmp_path, monkeypatch):
     file = tmp_path / "own.toml"
     file.write_text('port = "canary"\n')
     monkeypatch.setenv("HOOKMILL_CONFIG", str(file))
@@ -486,7 +468,7 @@ def test_text_in_place_of_a_number_is_not_shown(tmp_path: Path, monkeypatch: pyt
     assert load_settings().problems == (f"{file}: port: must be a whole number",)
 
 
-def test_setting_below_a_table_is_named_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_setting_below_a_table_is_named_as_one(tmp_path, monkeypatch):
     file = tmp_path / "own.toml"
     file.write_text('[runners.agent]\nargv = ["true"]\nlog_level = "debug"\n')
     monkeypatch.setenv("HOOKMILL_CONFIG", str(file))
@@ -496,7 +478,7 @@ def test_setting_below_a_table_is_named_as_one(tmp_path: Path, monkeypatch: pyte
     )
 
 
-def test_settings_that_an_unreadable_file_may_have_are_not_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_settings_that_an_unreadable_file_may_have_are_not_missed(tmp_path, monkeypatch):
     file = tmp_path / "own.toml"
     file.write_text("smtp_user = \n")
     monkeypatch.setenv("HOOKMILL_CONFIG", str(file))
@@ -509,7 +491,7 @@ def test_settings_that_an_unreadable_file_may_have_are_not_missed(tmp_path: Path
     assert port.startswith("HOOKMILL_PORT: ")
 
 
-def test_misspelled_keys_of_the_file_are_named_with_their_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_misspelled_keys_of_the_file_are_named_with_their_table(tmp_path, monkeypatch):
     file = tmp_path / "own.toml"
     file.write_text(SETTINGS_WITH_TYPOS)
     monkeypatch.setenv("HOOKMILL_CONFIG", str(file))
@@ -530,7 +512,7 @@ def test_misspelled_keys_of_the_file_are_named_with_their_table(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7"])
-def test_metrics_that_other_hosts_can_read_need_a_token(monkeypatch: pytest.MonkeyPatch, host: str):
+def test_metrics_that_other_hosts_can_read_need_a_token(monkeypatch, host):
     monkeypatch.setenv("HOOKMILL_METRICS_PORT", "9420")
     monkeypatch.setenv("HOOKMILL_METRICS_HOST", host)
 
@@ -544,7 +526,7 @@ def test_metrics_that_other_hosts_can_read_need_a_token(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1"])
-def test_metrics_on_a_loopback_address_need_no_token(monkeypatch: pytest.MonkeyPatch, host: str):
+def test_metrics_on_a_loopback_address_need_no_token(monkeypatch, host):
     monkeypatch.setenv("HOOKMILL_METRICS_PORT", "9420")
     monkeypatch.setenv("HOOKMILL_METRICS_HOST", host)
 
@@ -559,9 +541,7 @@ def test_metrics_on_a_loopback_address_need_no_token(monkeypatch: pytest.MonkeyP
         ("S3_BUCKET", "files", "obstore", "install hookmill with the extra s3: hookmill[s3]"),
     ],
 )
-def test_setting_that_needs_an_extra_says_so(
-    monkeypatch: pytest.MonkeyPatch, name: str, value: str, module: str, problem: str
-):
+def test_setting_that_needs_an_extra_says_so(monkeypatch, name, value, module, problem):
     def find_no(requested: str) -> object:
         if requested.partition(".")[0] == module:
             raise ModuleNotFoundError(requested)
@@ -574,7 +554,7 @@ def test_setting_that_needs_an_extra_says_so(
         read_settings()
 
 
-def test_object_store_without_tls_requires_a_setting(monkeypatch: pytest.MonkeyPatch):
+def test_object_store_without_tls_requires_a_setting(monkeypatch):
     values = {
         "BUCKET": "files",
         "ACCESS_KEY_ID": "id",
@@ -595,7 +575,7 @@ def test_object_store_without_tls_requires_a_setting(monkeypatch: pytest.MonkeyP
     assert "canary" not in repr(settings)
 
 
-def test_groups_and_roles_are_read_from_file_and_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_groups_and_roles_are_read_from_file_and_environment(monkeypatch, tmp_path):
     path = tmp_path / "hookmill.toml"
     path.write_text(
         """
@@ -637,14 +617,7 @@ def test_groups_and_roles_are_read_from_file_and_environment(monkeypatch: pytest
 @pytest.mark.parametrize(
     "name", ["ALARM_CA_FILE", "OIDC_CA_FILE", "RESULTS_CA_FILE", "S3_CA_FILE", "OTEL_EXPORTER_OTLP_CERTIFICATE"]
 )
-def test_start_refuses_a_file_without_usable_certificates(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    hookmill: Hookmill,
-    name: str,
-    content: str | None,
-    reason: str,
-):
+def test_start_refuses_a_file_without_usable_certificates(tmp_path, monkeypatch, hookmill, name, content, reason):
     path = tmp_path / "ca.pem"
     if content is not None:
         path.write_text(content)
@@ -657,9 +630,7 @@ def test_start_refuses_a_file_without_usable_certificates(
 
 
 @pytest.mark.parametrize("is_link", [True, False])
-def test_unreadable_settings_file_is_refused_instead_of_ignored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_link: bool
-):
+def test_unreadable_settings_file_is_refused_instead_of_ignored(tmp_path, monkeypatch, is_link):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "hookmill.toml"
     path.symlink_to(tmp_path / "nowhere") if is_link else path.mkdir()
@@ -668,7 +639,7 @@ def test_unreadable_settings_file_is_refused_instead_of_ignored(
         read_settings()
 
 
-def test_files_that_a_service_creates_are_accessible_to_the_owner_only(tmp_path: Path):
+def test_files_that_a_service_creates_are_accessible_to_the_owner_only(tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import os; os.umask(0)")
     service = Service(tmp_path / "data")
     (tmp_path / "data").mkdir()
@@ -688,7 +659,7 @@ def test_files_that_a_service_creates_are_accessible_to_the_owner_only(tmp_path:
 
 
 @pytest.mark.parametrize(("mode", "warning_count"), [(0o755, 1), (0o750, 0)])
-def test_world_readable_data_directory_causes_one_warning(tmp_path: Path, mode: int, warning_count: int):
+def test_world_readable_data_directory_causes_one_warning(tmp_path, mode, warning_count):
     (tmp_path / "data").mkdir()
     (tmp_path / "data").chmod(mode)
 
@@ -701,9 +672,7 @@ def test_world_readable_data_directory_causes_one_warning(tmp_path: Path, mode: 
         assert line["why"].startswith(f"every user of this host can open {tmp_path / 'data'} (mode 755)")
 
 
-def test_backup_and_service_work_in_a_directory_with_unusual_characters(
-    monkeypatch: pytest.MonkeyPatch, hookmill: Hookmill, tmp_path: Path
-):
+def test_backup_and_service_work_in_a_directory_with_unusual_characters(monkeypatch, hookmill, tmp_path):
     top = tmp_path / "top"
     data_dir = top / "feature%2Fx ?#:&='\"ü"
     data_dir.mkdir(parents=True)
@@ -730,7 +699,7 @@ def test_backup_and_service_work_in_a_directory_with_unusual_characters(
     assert (data_dir / "hookmill.db.writer").exists()
 
 
-def test_proxy_that_cannot_be_used_is_named_at_the_start(tmp_path: Path):
+def test_proxy_that_cannot_be_used_is_named_at_the_start(tmp_path):
     with (
         patch.dict(os.environ, {"ALL_PROXY": "socks5://user:canary@127.0.0.1:1080"}),
         serving(tmp_path / "data", performs_runs=False) as service,
@@ -741,7 +710,7 @@ def test_proxy_that_cannot_be_used_is_named_at_the_start(tmp_path: Path):
     assert "canary" not in str(line)
 
 
-def test_start_logs_what_its_runs_would_lack(tmp_path: Path):
+def test_start_logs_what_its_runs_would_lack(tmp_path):
     runners = {"missing": {"argv": ["/nowhere/agent"]}, "usable": {"argv": [sys.executable]}}
     repositories = {"shop": {"url": "https://127.0.0.1/shop.git", "secret_from": "SHOP_TOKEN"}}
     destinations = {"team": {"kind": "webhook", "url": "https://127.0.0.1/", "secret_from": "TEAM_SECRET"}}
@@ -788,12 +757,7 @@ def test_start_logs_what_its_runs_would_lack(tmp_path: Path):
 @pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
 @pytest.mark.parametrize("command", ["migrate", "webhook list", "worker"])
 def test_database_that_is_not_utf8_is_refused(
-    data_dir: Path,
-    hookmill: Hookmill,
-    create_encoded_database: Callable[[str], str],
-    use_database: Callable[..., None],
-    command: str,
-    encoding: str,
+    data_dir, hookmill, create_encoded_database, use_database, command, encoding
 ):
     use_database(create_encoded_database(encoding))
 
@@ -833,13 +797,7 @@ def create_encoded_database(postgres_server: Postgres) -> Iterator[Callable[[str
         postgres_server.drop_database(url)
 
 
-def test_old_postgresql_server_is_refused(
-    data_dir: Path,
-    hookmill: Hookmill,
-    use_database: Callable[..., None],
-    postgres_url: str,
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_old_postgresql_server_is_refused(data_dir, hookmill, use_database, postgres_url, monkeypatch):
     use_database(postgres_url)
     monkeypatch.setattr(postgres_engine, "OLDEST_VERSION", 99)
 
@@ -862,7 +820,7 @@ def unprivileged_role_url(postgres_server: Postgres, postgres_url: str) -> Itera
 
 
 def test_printed_grant_gives_the_missing_privilege(
-    data_dir: Path, hookmill: Hookmill, use_database: Callable[..., None], unprivileged_role_url: str, postgres_url: str
+    data_dir, hookmill, use_database, unprivileged_role_url, postgres_url
 ):
     use_database(unprivileged_role_url)
 
@@ -877,7 +835,7 @@ def test_printed_grant_gives_the_missing_privilege(
 
 
 def test_command_without_privileges_on_the_tables_is_refused(
-    data_dir: Path, hookmill: Hookmill, use_database: Callable[..., None], unprivileged_role_url: str, postgres_url: str
+    data_dir, hookmill, use_database, unprivileged_role_url, postgres_url
 ):
     use_database(postgres_url)
     hookmill("migrate")
@@ -902,12 +860,7 @@ def test_command_without_privileges_on_the_tables_is_refused(
     ids=["wrong password", "no such database", "no such option", "an @ in the password", "no port"],
 )
 def test_refused_connection_is_reported_without_the_password(
-    data_dir: Path,
-    hookmill: Hookmill,
-    use_database: Callable[..., None],
-    unprivileged_role_url: str,
-    change_url: Callable[[str], str],
-    problem: str,
+    data_dir, hookmill, use_database, unprivileged_role_url, change_url, problem
 ):
     use_database(change_url(unprivileged_role_url))
 
@@ -918,7 +871,7 @@ def test_refused_connection_is_reported_without_the_password(
 
 
 def test_role_without_the_privilege_to_connect_is_refused(
-    data_dir: Path, hookmill: Hookmill, use_database: Callable[..., None], unprivileged_role_url: str, postgres_url: str
+    data_dir, hookmill, use_database, unprivileged_role_url, postgres_url
 ):
     with psycopg.connect(postgres_url, autocommit=True) as superuser:
         name = superuser.info.dbname
@@ -934,7 +887,7 @@ def test_role_without_the_privilege_to_connect_is_refused(
 # Locks of the database
 
 
-def test_open_store_prevents_other_processes_from_removing_the_wal(data_dir: Path):
+def test_open_store_prevents_other_processes_from_removing_the_wal(data_dir):
     path = data_dir / "hookmill.db"
     app.open_store(settings_with(data_dir, None), create=True).close()
     with closing(app.open_store(settings_with(data_dir, None))):
@@ -949,7 +902,7 @@ def test_open_store_prevents_other_processes_from_removing_the_wal(data_dir: Pat
 
 
 @pytest.mark.parametrize("kind", ["sqlite", only_in_proof("postgres")])
-def test_killed_first_start_is_completed_by_the_next_start(tmp_path: Path, kind: str, request: pytest.FixtureRequest):
+def test_killed_first_start_is_completed_by_the_next_start(tmp_path, kind, request):
     url = request.getfixturevalue("postgres_url") if kind == "postgres" else None
     data_dir = tmp_path / "data"
     settings = settings_with(data_dir, url)

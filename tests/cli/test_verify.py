@@ -2,12 +2,9 @@
 
 import sqlite3
 from contextlib import closing
-from typing import Any
-
-from tests.cli.conftest import Hookmill, LogWriter
 
 
-def test_consistent_data_is_said_to_be_so(webhook: Any, automation: Any, hookmill: Hookmill):
+def test_consistent_data_is_said_to_be_so(webhook, automation, hookmill):
     printed = hookmill("verify")
 
     assert printed.out.startswith("Checked ")
@@ -17,7 +14,7 @@ def test_consistent_data_is_said_to_be_so(webhook: Any, automation: Any, hookmil
     assert hookmill("verify", "--json").json["problems"] == []
 
 
-def test_problems_are_printed_with_what_to_do(automation: Any, log: LogWriter, hookmill: Hookmill):
+def test_problems_are_printed_with_what_to_do(automation, log, hookmill):
     with closing(sqlite3.connect(log.path)) as connection, connection:
         connection.execute("DELETE FROM automation_webhooks")
         connection.executemany("INSERT INTO payloads VALUES (?, ?)", [(b"%016d" % n, b"{}") for n in range(60)])
@@ -34,14 +31,14 @@ def test_problems_are_printed_with_what_to_do(automation: Any, log: LogWriter, h
     assert result["omitted_problems"] == 10
 
 
-def test_rows_that_refer_to_nothing_are_named(webhook: Any, log: LogWriter, hookmill: Hookmill):
+def test_rows_that_refer_to_nothing_are_named(webhook, log, hookmill):
     with closing(sqlite3.connect(log.path)) as connection, connection:
         connection.execute("DELETE FROM factories")
 
     assert "It refers to a row of factories that does not exist." in hookmill("verify", exit_code=1).out
 
 
-def test_damaged_file_is_named(webhook: Any, log: LogWriter, hookmill: Hookmill):
+def test_damaged_file_is_named(webhook, log, hookmill):
     with closing(sqlite3.connect(log.path)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'ix_deliveries_log'").fetchone()
@@ -56,7 +53,7 @@ def test_damaged_file_is_named(webhook: Any, log: LogWriter, hookmill: Hookmill)
     assert "restore the newest backup that verifies" in printed.out
 
 
-def test_verification_needs_the_master_key(webhook: Any, hookmill: Hookmill, data_dir: Any):
+def test_verification_needs_the_master_key(webhook, hookmill, data_dir):
     (data_dir / "master.key").unlink()
 
     assert "master.key is missing" in hookmill("verify", exit_code=1).err

@@ -2,14 +2,11 @@
 
 import re
 import shlex
-from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Hookmill, LogWriter
 
-
-def test_create_in_json_uses_the_names_of_the_contract(webhook: Any):
+def test_create_in_json_uses_the_names_of_the_contract(webhook):
     fields = {
         key: webhook[key] for key in ("name", "auth_mode", "secret_name", "signature_scheme", "delivery_id_header")
     }
@@ -25,7 +22,7 @@ def test_create_in_json_uses_the_names_of_the_contract(webhook: Any):
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", webhook["created_at"])
 
 
-def test_url_token_is_printed_once_and_then_a_placeholder(log: LogWriter, hookmill: Hookmill):
+def test_url_token_is_printed_once_and_then_a_placeholder(log, hookmill):
     created = hookmill("webhook", "create", "orders", "--mode", "url_token", "--json").json
     shown = hookmill("webhook", "show", "orders", "--json").json
 
@@ -33,7 +30,7 @@ def test_url_token_is_printed_once_and_then_a_placeholder(log: LogWriter, hookmi
     assert shown["url"].endswith(f"/webhooks/w/{created['uid']}/{{token}}")
 
 
-def test_create_prints_a_curl_command_with_the_secret(log: LogWriter, hookmill: Hookmill):
+def test_create_prints_a_curl_command_with_the_secret(log, hookmill):
     output = hookmill("webhook", "create", "orders").out
 
     (curl,) = [line for line in output.splitlines() if line.startswith("curl ")]
@@ -43,7 +40,7 @@ def test_create_prints_a_curl_command_with_the_secret(log: LogWriter, hookmill: 
 
 @pytest.mark.parametrize("as_json", [[], ["--json"]])
 @pytest.mark.parametrize("mode", ["token", "url_token"])
-def test_chosen_secret_is_never_printed(log: LogWriter, hookmill: Hookmill, mode: str, as_json: list[str]):
+def test_chosen_secret_is_never_printed(log, hookmill, mode, as_json):
     options = ("--secret-from-stdin", *as_json)
 
     created = hookmill("webhook", "create", "orders", "--mode", mode, *options, stdin=b"chosen-secret\n").out
@@ -55,9 +52,7 @@ def test_chosen_secret_is_never_printed(log: LogWriter, hookmill: Hookmill, mode
 
 @pytest.mark.parametrize("as_json", [[], ["--json"]])
 @pytest.mark.parametrize("mode", ["token", "url_token"])
-def test_value_of_an_existing_team_secret_is_never_printed(
-    webhook: Any, hookmill: Hookmill, mode: str, as_json: list[str]
-):
+def test_value_of_an_existing_team_secret_is_never_printed(webhook, hookmill, mode, as_json):
     options = ("--secret-name", "WEBHOOK_SOURCE_SECRET", "--mode", mode)
 
     output = hookmill("webhook", "create", "other", *options, *as_json).out
@@ -73,9 +68,7 @@ def test_value_of_an_existing_team_secret_is_never_printed(
         ("url_token", "Senders post to the URL with the secret in place of {token}.\n"),
     ],
 )
-def test_create_with_an_existing_secret_says_where_senders_put_it(
-    webhook: Any, hookmill: Hookmill, mode: str, instruction: str
-):
+def test_create_with_an_existing_secret_says_where_senders_put_it(webhook, hookmill, mode, instruction):
     output = hookmill("webhook", "create", "other", "--mode", mode, "--secret-name", "WEBHOOK_SOURCE_SECRET").out
 
     assert "Secret  the value of team secret WEBHOOK_SOURCE_SECRET (not shown)\n" in output
@@ -83,13 +76,13 @@ def test_create_with_an_existing_secret_says_where_senders_put_it(
     assert "curl" not in output
 
 
-def test_rename_prints_the_old_and_the_new_name(webhook: Any, hookmill: Hookmill):
+def test_rename_prints_the_old_and_the_new_name(webhook, hookmill):
     output = hookmill("webhook", "rename", "source", "orders").out
 
     assert output == f"Webhook source ({webhook['uid']}) is now named orders. Its URL is unchanged.\n"
 
 
-def test_sync_adopts_the_newest_value_of_the_team_secret(webhook: Any, hookmill: Hookmill):
+def test_sync_adopts_the_newest_value_of_the_team_secret(webhook, hookmill):
     hookmill("secret", "replace", "WEBHOOK_SOURCE_SECRET")
     before = hookmill("webhook", "show", "source").out
 
@@ -102,7 +95,7 @@ def test_sync_adopts_the_newest_value_of_the_team_secret(webhook: Any, hookmill:
     assert second == "Webhook source already uses the newest value of team secret WEBHOOK_SOURCE_SECRET.\n"
 
 
-def test_enable_syncs_the_secret(webhook: Any, hookmill: Hookmill):
+def test_enable_syncs_the_secret(webhook, hookmill):
     hookmill("webhook", "disable", "source")
     hookmill("secret", "replace", "WEBHOOK_SOURCE_SECRET")
 
@@ -115,7 +108,7 @@ def test_enable_syncs_the_secret(webhook: Any, hookmill: Hookmill):
 
 
 @pytest.mark.parametrize(("name", "argument"), [("ci", "ci"), ("our ci", "wh_"), ("wh_ci", "wh_")])
-def test_hint_names_the_webhook_and_the_factory(log: LogWriter, hookmill: Hookmill, name: str, argument: str):
+def test_hint_names_the_webhook_and_the_factory(log, hookmill, name, argument):
     hookmill("factory", "create", "pay")
 
     created = hookmill("webhook", "create", name, "--factory", "pay", "--secret-from-stdin", stdin=b"x" * 40).out
@@ -123,7 +116,7 @@ def test_hint_names_the_webhook_and_the_factory(log: LogWriter, hookmill: Hookmi
     assert re.search(f"hookmill send {argument}[A-Za-z0-9_-]* --factory pay\n", created)
 
 
-def test_rotate_names_the_other_webhooks_with_the_same_secret(webhook: Any, hookmill: Hookmill):
+def test_rotate_names_the_other_webhooks_with_the_same_secret(webhook, hookmill):
     hookmill("webhook", "create", "other", "--secret-name", "WEBHOOK_SOURCE_SECRET")
 
     output = hookmill("webhook", "rotate", "source").out
@@ -132,14 +125,14 @@ def test_rotate_names_the_other_webhooks_with_the_same_secret(webhook: Any, hook
     assert output.endswith("  # other\n")
 
 
-def test_event_header_is_stored_and_shown(log: LogWriter, hookmill: Hookmill):
+def test_event_header_is_stored_and_shown(log, hookmill):
     webhook = hookmill("webhook", "create", "orders", "--event-header", "X-Kind", "--json").json
 
     assert webhook["event_header"] == "X-Kind"
     assert "Event type in  X-Kind\n" in hookmill("webhook", "show", "orders").out
 
 
-def test_networks_are_printed_in_one_form_and_can_be_changed(log: LogWriter, hookmill: Hookmill):
+def test_networks_are_printed_in_one_form_and_can_be_changed(log, hookmill):
     created = hookmill(
         "webhook", "create", "orders", "--allowed-network", "192.0.2.0/24", "--allowed-network", "::1/128", "--json"
     ).json
@@ -155,7 +148,7 @@ def test_networks_are_printed_in_one_form_and_can_be_changed(log: LogWriter, hoo
     assert "Networks" not in hookmill("webhook", "show", "orders").out
 
 
-def test_expected_time_is_set_shown_and_removed(log: LogWriter, hookmill: Hookmill):
+def test_expected_time_is_set_shown_and_removed(log, hookmill):
     created = hookmill("webhook", "create", "orders", "--expect-every", "90m", "--json").json
     shown = hookmill("webhook", "show", "orders").out
     both = hookmill("webhook", "change", "orders", "--any-network", "--expect-every", "1d").out
@@ -169,7 +162,7 @@ def test_expected_time_is_set_shown_and_removed(log: LogWriter, hookmill: Hookmi
     assert removed == f"{label} expects no deliveries.\n"
 
 
-def test_unclear_network_is_refused_and_changes_nothing(webhook: Any, hookmill: Hookmill):
+def test_unclear_network_is_refused_and_changes_nothing(webhook, hookmill):
     refused = hookmill("webhook", "change", "source", "--allowed-network", "10.1.2.3/8", exit_code=1)
     hookmill("webhook", "change", "source", exit_code=2)
     hookmill("webhook", "change", "source", "--any-network", "--allowed-network", "10.0.0.0/8", exit_code=2)
@@ -188,9 +181,7 @@ def test_unclear_network_is_refused_and_changes_nothing(webhook: Any, hookmill: 
         ({}, False),
     ],
 )
-def test_networks_behind_an_unknown_proxy_cause_a_warning(
-    webhook: Any, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], warns: bool
-):
+def test_networks_behind_an_unknown_proxy_cause_a_warning(webhook, hookmill, monkeypatch, settings, warns):
     for name, value in settings.items():
         monkeypatch.setenv(f"HOOKMILL_{name}", value)
 
@@ -203,7 +194,7 @@ def test_networks_behind_an_unknown_proxy_cause_a_warning(
     assert changed == shown
 
 
-def test_webhook_is_disabled_and_enabled_again(webhook: Any, hookmill: Hookmill):
+def test_webhook_is_disabled_and_enabled_again(webhook, hookmill):
     disabled = hookmill("webhook", "disable", "source", "--json").json
     enabled = hookmill("webhook", "enable", webhook["uid"], "--json").json
 
@@ -211,7 +202,7 @@ def test_webhook_is_disabled_and_enabled_again(webhook: Any, hookmill: Hookmill)
     assert (enabled["enabled"], enabled["state"]) == (True, "enabled")
 
 
-def test_list_shows_each_webhook_in_one_line(webhook: Any, hookmill: Hookmill):
+def test_list_shows_each_webhook_in_one_line(webhook, hookmill):
     hookmill("webhook", "disable", "source")
 
     header, row = hookmill("webhook", "list").out.splitlines()
@@ -220,7 +211,7 @@ def test_list_shows_each_webhook_in_one_line(webhook: Any, hookmill: Hookmill):
     assert row.split() == ["source", webhook["uid"], "token", "disabled"]
 
 
-def test_every_label_begins_with_a_capital_letter(webhook: Any, automation: Any, hookmill: Hookmill):
+def test_every_label_begins_with_a_capital_letter(webhook, automation, hookmill):
     shown = (
         hookmill("webhook", "show", "source").out + hookmill("automation", "show", "triage").out.partition("\n\n")[0]
     )
@@ -233,7 +224,7 @@ def test_every_label_begins_with_a_capital_letter(webhook: Any, automation: Any,
     assert [label for label in labels if not label[:1].isupper()] == []
 
 
-def test_deleted_webhook_waits_for_no_secret(log: LogWriter, hookmill: Hookmill):
+def test_deleted_webhook_waits_for_no_secret(log, hookmill):
     hookmill("webhook", "create", "pulls", "--mode", "signature", "--scheme", "github")
     hookmill("webhook", "delete", "pulls", "--yes")
 
@@ -243,14 +234,14 @@ def test_deleted_webhook_waits_for_no_secret(log: LogWriter, hookmill: Hookmill)
     assert "waiting for" not in output
 
 
-def test_show_names_the_automations_that_select_the_webhook(automation: Any, hookmill: Hookmill):
+def test_show_names_the_automations_that_select_the_webhook(automation, hookmill):
     hookmill("automation", "disable", "triage")
 
     assert "Automations  triage (disabled)\n" in hookmill("webhook", "show", "source").out
     assert hookmill("webhook", "show", "source", "--json").json["automations"] == ["triage"]
 
 
-def test_control_characters_in_a_refused_name_are_not_printed(log: LogWriter, hookmill: Hookmill):
+def test_control_characters_in_a_refused_name_are_not_printed(log, hookmill):
     result = hookmill("webhook", "create", "a\x1b]0;owned\x07", exit_code=1)
 
     assert "\x1b" not in result.err

@@ -40,7 +40,7 @@ def page_of_run_with(result: Ended, dashboard: Dashboard) -> str:
     return viewer.get(f"/f/{world.factory.name}/runs/{run_id(run.id)}").body.decode()
 
 
-def test_page_of_a_run_shows_its_summary_without_raw_html(dashboard: Dashboard):
+def test_page_of_a_run_shows_its_summary_without_raw_html(dashboard):
     summary = OutputText(text="# Two *bugs*\n<img src=//evil.example>", is_cut=True)
 
     page = page_of_run_with(Ended(state=RunState.FAILED, outputs={"summary.md": summary}), dashboard)
@@ -49,7 +49,7 @@ def test_page_of_a_run_shows_its_summary_without_raw_html(dashboard: Dashboard):
     assert "<code>summary.md</code> has the rest" in page
 
 
-def test_page_of_a_run_marks_the_last_message_of_its_agent_as_such(dashboard: Dashboard):
+def test_page_of_a_run_marks_the_last_message_of_its_agent_as_such(dashboard):
     outputs = {LAST_MESSAGE: OutputText(text="# Two *bugs*\n<img src=//evil.example>")}
     report = AgentReport(result="# Two *bugs*\n<img src=//evil.example>", cost_microusd=12_300)
 
@@ -61,7 +61,7 @@ def test_page_of_a_run_marks_the_last_message_of_its_agent_as_such(dashboard: Da
     assert "<dt>Used</dt>" in page
 
 
-def test_page_of_a_run_shows_the_result_and_the_cost_of_its_agent(dashboard: Dashboard):
+def test_page_of_a_run_shows_the_result_and_the_cost_of_its_agent(dashboard):
     report = AgentReport(result="<b>Two</b> bugs.", cost_microusd=12_300, input_tokens=1_500)
 
     page = page_of_run_with(Ended(state=RunState.SUCCEEDED, report=report), dashboard)

@@ -1,14 +1,13 @@
 """The pages of alarm destinations: add one, send a test, and remove it."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from hookmill.domain.permission import Role
 from tests.dashboard.client import Dashboard, Elements, Visitor
-from tests.dashboard.conftest import Installation
 from tests.notices.receivers import Receiver, http_receiver
 from tests.notices.test_outgoing import outgoing
 from tests.support.world import World
@@ -35,7 +34,7 @@ def text_of(admin: Visitor, path: str = PATH) -> str:
     return Elements(admin.get(path).body).text
 
 
-def test_destination_is_added_tested_and_removed(admin: Visitor, receiver: Receiver):
+def test_destination_is_added_tested_and_removed(admin, receiver):
     url = receiver.url("/status/500?token=canary")
     added = admin.post(PATH, [("kind", "webhook"), ("destination_url", url), ("alarm", "runs_waiting")])
     body = added.body.decode()
@@ -55,7 +54,7 @@ def test_destination_is_added_tested_and_removed(admin: Visitor, receiver: Recei
     assert "No alarm destinations yet" in text_of(admin)
 
 
-def test_test_that_was_accepted_is_shown(admin: Visitor, receiver: Receiver):
+def test_test_that_was_accepted_is_shown(admin, receiver):
     path = "/team/alarm-destinations"
     admin.post(path, [("kind", "slack"), ("destination_url", receiver.url()), ("includes_factories", "yes")])
     may = admin.dashboard.may_administer
@@ -68,7 +67,7 @@ def test_test_that_was_accepted_is_shown(admin: Visitor, receiver: Receiver):
     assert "of all factories, too" in text_of(admin, path)
 
 
-def test_pages_of_alarms_and_of_destinations_link_to_each_other(admin: Visitor):
+def test_pages_of_alarms_and_of_destinations_link_to_each_other(admin):
     viewer = admin.dashboard.member("viewer@example.com", roles={"default": Role.VIEWER})
     links = {
         path: {link.attributes["href"] for link in Elements(admin.get(path).body).with_tag("a")}
@@ -82,7 +81,7 @@ def test_pages_of_alarms_and_of_destinations_link_to_each_other(admin: Visitor):
     assert PATH not in viewer.get("/f/default/alarms").body.decode()
 
 
-def test_input_is_kept_after_a_problem_except_for_the_url(admin: Visitor):
+def test_input_is_kept_after_a_problem_except_for_the_url(admin):
     refused = admin.post(
         PATH, [("kind", "email"), ("to", "no address"), ("destination_url", ""), ("alarm", "runs_failing")]
     )
@@ -98,9 +97,7 @@ def test_input_is_kept_after_a_problem_except_for_the_url(admin: Visitor):
     assert "Choose a kind of destination from the list." in unknown.body.decode()
 
 
-def test_pages_are_accessible_and_usable(
-    page: Page, installation: Installation, check_accessibility: Callable[..., None]
-):
+def test_pages_are_accessible_and_usable(page, installation, check_accessibility):
     page.goto(installation.url(PATH))
     page.get_by_label("Kind").select_option("slack")
     page.get_by_label("URL").fill("https://127.0.0.1/")

@@ -3,12 +3,11 @@
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from hookmill.domain.permission import Role
 from hookmill.store.database import open_database, sqlite_url
 from tests.dashboard.client import Dashboard, Elements, Visitor, dashboard_for_test, text_of
-from tests.dashboard.conftest import Installation
 from tests.support.alarms import add_alarm
 from tests.support.world import START_US
 
@@ -41,7 +40,7 @@ def marks(visitor: Visitor, path: str = "/f/default") -> list[bool]:
     return ["Alarms open" in text, "Installation alarm open" in text]
 
 
-def test_list_has_open_alarms_first_and_then_resolved_ones(dashboard: Dashboard, manager: Visitor):
+def test_list_has_open_alarms_first_and_then_resolved_ones(dashboard, manager):
     opened = add(dashboard, "wh_2")
     resolved = add(dashboard, "wh_1", at=START_US + 1, resolved_at=START_US + HOUR)
 
@@ -52,7 +51,7 @@ def test_list_has_open_alarms_first_and_then_resolved_ones(dashboard: Dashboard,
     assert text_of(page.body).count("Something is wrong.") == 2
 
 
-def test_resolved_alarms_are_listed_page_by_page(dashboard: Dashboard, manager: Visitor):
+def test_resolved_alarms_are_listed_page_by_page(dashboard, manager):
     for number in range(60):
         add(dashboard, f"wh_{number}", at=START_US + number, resolved_at=START_US + HOUR)
 
@@ -64,7 +63,7 @@ def test_resolved_alarms_are_listed_page_by_page(dashboard: Dashboard, manager: 
     assert manager.get(f"{LIST}?before=x").status == 422
 
 
-def test_manager_snoozes_and_wakes_an_alarm(dashboard: Dashboard, manager: Visitor):
+def test_manager_snoozes_and_wakes_an_alarm(dashboard, manager):
     path = f"{LIST}/{add(dashboard)}"
 
     snoozed = manager.post(f"{path}/snooze", {"hours": "24"})
@@ -80,7 +79,7 @@ def test_manager_snoozes_and_wakes_an_alarm(dashboard: Dashboard, manager: Visit
     assert "State open" in text_of(manager.get(path).body)
 
 
-def test_viewer_sees_what_to_do_and_no_button(dashboard: Dashboard):
+def test_viewer_sees_what_to_do_and_no_button(dashboard):
     viewer = dashboard.member("viewer@example.com", roles={"default": Role.VIEWER})
 
     text = text_of(viewer.get(f"{LIST}/{add(dashboard)}").body)
@@ -89,7 +88,7 @@ def test_viewer_sees_what_to_do_and_no_button(dashboard: Dashboard):
     assert "Snooze" not in text
 
 
-def test_navigation_marks_open_alarms_that_the_visitor_may_see(dashboard: Dashboard, manager: Visitor, admin: Visitor):
+def test_navigation_marks_open_alarms_that_the_visitor_may_see(dashboard, manager, admin):
     before = [marks(manager), marks(admin)]
     add(dashboard)
     alarm = add_alarm(dashboard.world.database, None, "disk@here", name="disk of here")
@@ -101,7 +100,7 @@ def test_navigation_marks_open_alarms_that_the_visitor_may_see(dashboard: Dashbo
     assert marks(admin) == [True, False]
 
 
-def test_alarms_of_the_installation_have_a_page_for_admins(dashboard: Dashboard, admin: Visitor, manager: Visitor):
+def test_alarms_of_the_installation_have_a_page_for_admins(dashboard, admin, manager):
     alarm = add_alarm(dashboard.world.database, None, "disk@here", name="disk of here")
 
     assert "Alarms of the installation" in text_of(admin.get("/team/alarms").body)
@@ -110,7 +109,7 @@ def test_alarms_of_the_installation_have_a_page_for_admins(dashboard: Dashboard,
     assert admin.get(f"{LIST}/{alarm}").status == 404
 
 
-def test_alarm_is_snoozed_in_the_browser(page: Page, installation: Installation):
+def test_alarm_is_snoozed_in_the_browser(page, installation):
     with open_database(sqlite_url(installation.service.data_dir / "hookmill.db")) as database:
         add_alarm(database, installation.may.factory.id, "wh_1", name="<b>orders</b>")
         add_alarm(database, installation.may.factory.id, "wh_2", resolved_at=START_US)

@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
@@ -14,7 +14,6 @@ from hookmill.domain.permission import Channel, Role
 from hookmill.management import DefinitionAct, DefinitionOutcome
 from hookmill.web.dashboard.audit import ACTION_PHRASES, PAGE_SIZE
 from tests.dashboard.client import Dashboard, Elements, Visitor, dashboard_for_test, text_of
-from tests.dashboard.conftest import Installation
 from tests.definitions.conftest import write
 
 HOSTILE = "<img src=x onerror=alert(1)>\u202e"
@@ -56,7 +55,7 @@ def test_every_recorded_action_has_a_phrase():
     assert recorded_actions() | {"automation.pause", "installation.restore"} == set(ACTION_PHRASES)
 
 
-def test_audit_row_shows_actor_action_object_and_address(dashboard: Dashboard, manager: Visitor):
+def test_audit_row_shows_actor_action_object_and_address(dashboard, manager):
     webhook = dashboard.world.webhook("source").webhook
     signed_in = dashboard.management.sessions.by_session_token(manager.session or "", client="203.0.113.9")
     assert signed_in is not None
@@ -74,7 +73,7 @@ def test_audit_row_shows_actor_action_object_and_address(dashboard: Dashboard, m
     assert next(path for path in paths if "/webhooks/wh_" in path) == f"/f/default/webhooks/{webhook.uid}"
 
 
-def test_rows_show_the_networks_before_and_after(dashboard: Dashboard, manager: Visitor):
+def test_rows_show_the_networks_before_and_after(dashboard, manager):
     dashboard.world.webhook("source", allowed_networks=["192.0.2.0/24", "::1"])
     for networks in (["10.0.0.0/8"], []):
         dashboard.world.clock.advance(seconds=1)
@@ -87,7 +86,7 @@ def test_rows_show_the_networks_before_and_after(dashboard: Dashboard, manager: 
     assert "allowed networks: 192.0.2.0/24, ::1" in created
 
 
-def test_audit_log_of_a_factory_excludes_the_team_and_other_factories(dashboard: Dashboard, manager: Visitor):
+def test_audit_log_of_a_factory_excludes_the_team_and_other_factories(dashboard, manager):
     other = dashboard.world.operator_of_new_factory("other")
     dashboard.management.webhooks.create(other, "theirs")
     dashboard.world.webhook("ours")
@@ -99,7 +98,7 @@ def test_audit_log_of_a_factory_excludes_the_team_and_other_factories(dashboard:
     assert "member" not in text.replace("manager@example.com", "")
 
 
-def test_audit_pages_contain_each_entry_once(dashboard: Dashboard, manager: Visitor):
+def test_audit_pages_contain_each_entry_once(dashboard, manager):
     for number in range(PAGE_SIZE + 7):
         dashboard.management.secrets.create(dashboard.world.may, f"S{number}")
 
@@ -117,11 +116,11 @@ def test_audit_pages_contain_each_entry_once(dashboard: Dashboard, manager: Visi
 @pytest.mark.parametrize(
     "before", ["x", "aud_", "aud_" + "g" * 32, "aud_" + "0" * 31, "\x00", "aud_" + "0" * 32 + "\n"]
 )
-def test_invalid_audit_position_is_rejected(manager: Visitor, before: str):
+def test_invalid_audit_position_is_rejected(manager, before):
     assert manager.get(f"/f/default/audit?before={quote(before)}").status == 422
 
 
-def test_audit_page_before_the_first_entry_is_empty(manager: Visitor):
+def test_audit_page_before_the_first_entry_is_empty(manager):
     answer = manager.get("/f/default/audit?before=aud_" + "0" * 32)
 
     assert "No older changes." in Elements(answer.body).text
@@ -143,7 +142,7 @@ def definitions_page(visitor: Visitor) -> str:
     return text_of(visitor.get("/f/default/definitions").body)
 
 
-def test_definitions_page_explains_how_to_start_with_files(manager: Visitor):
+def test_definitions_page_explains_how_to_start_with_files(manager):
     text = definitions_page(manager)
 
     assert "in the dashboard, on the command line" in text
@@ -151,7 +150,7 @@ def test_definitions_page_explains_how_to_start_with_files(manager: Visitor):
     assert "No plan or apply yet." in text
 
 
-def test_definitions_page_shows_a_plan_that_changed_nothing(dashboard: Dashboard, manager: Visitor, tmp_path: Path):
+def test_definitions_page_shows_a_plan_that_changed_nothing(dashboard, manager, tmp_path):
     dashboard.management.secrets.create(dashboard.world.may, "TOKEN")
     apply_files(dashboard, write(tmp_path, {"webhooks/source.yaml": "secretName: TOKEN\n"}), only_plan=True)
 
@@ -164,9 +163,7 @@ def test_definitions_page_shows_a_plan_that_changed_nothing(dashboard: Dashboard
     assert "Last apply" not in text
 
 
-def test_definitions_page_shows_an_apply_and_that_files_define_it(
-    dashboard: Dashboard, manager: Visitor, tmp_path: Path
-):
+def test_definitions_page_shows_an_apply_and_that_files_define_it(dashboard, manager, tmp_path):
     dashboard.management.secrets.create(dashboard.world.may, "TOKEN")
     apply_files(dashboard, write(tmp_path, {"webhooks/source.yaml": "secretName: TOKEN\n"}))
 
@@ -179,9 +176,7 @@ def test_definitions_page_shows_an_apply_and_that_files_define_it(
     assert "was rejected" not in text
 
 
-def test_only_managers_see_the_problems_of_files_until_they_are_fixed(
-    dashboard: Dashboard, manager: Visitor, tmp_path: Path
-):
+def test_only_managers_see_the_problems_of_files_until_they_are_fixed(dashboard, manager, tmp_path):
     viewer = dashboard.member("viewer@example.com", roles={"default": Role.VIEWER})
     folder = write(tmp_path, {"webhooks/source.yaml": "secretName: MISSING\nenbled: true\n"})
     with pytest.raises(definitions.UnusableDefinitions):
@@ -199,7 +194,7 @@ def test_only_managers_see_the_problems_of_files_until_they_are_fixed(
     assert "was rejected" not in definitions_page(manager)
 
 
-def test_apply_without_consent_is_shown_as_rejected(dashboard: Dashboard, manager: Visitor, tmp_path: Path):
+def test_apply_without_consent_is_shown_as_rejected(dashboard, manager, tmp_path):
     dashboard.world.webhook("by hand")
     with pytest.raises(definitions.ConsentNeeded):
         apply_files(dashboard, write(tmp_path, {}))
@@ -211,7 +206,7 @@ def test_apply_without_consent_is_shown_as_rejected(dashboard: Dashboard, manage
     assert "in the dashboard, on the command line" in text
 
 
-def test_long_plan_is_truncated_with_a_note(dashboard: Dashboard, manager: Visitor):
+def test_long_plan_is_truncated_with_a_note(dashboard, manager):
     lines = (f"+ automation number {number} {'x' * 1_000}" for number in range(1_000))
     dashboard.management.definition_runs.store(
         dashboard.world.may, DefinitionAct.PLAN, DefinitionOutcome.DONE, "1,000 to create.", lines
@@ -226,9 +221,7 @@ def test_long_plan_is_truncated_with_a_note(dashboard: Dashboard, manager: Visit
 
 
 @pytest.mark.proof
-def test_definitions_page_is_accessible(
-    check_accessibility: Callable[..., None], installation: Installation, tmp_path: Path
-):
+def test_definitions_page_is_accessible(check_accessibility, installation, tmp_path):
     by_hand = installation.management.access.operator("default", channel=Channel.FILES)
     installation.management.factories.create(installation.may_administer, "by files")
     by_files = installation.management.access.operator("by files", channel=Channel.FILES)

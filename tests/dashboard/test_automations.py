@@ -97,7 +97,7 @@ def filter_result(page: Page) -> Locator:
     return page.locator("#result")
 
 
-def test_filter_composed_by_clicks_starts_only_matching_runs(page: Page, installation: Installation):
+def test_filter_composed_by_clicks_starts_only_matching_runs(page, installation):
     webhook = create_webhook(installation, "github", OPENED)
     open_editor(page, installation, webhook, "Review")
 
@@ -117,7 +117,7 @@ def test_filter_composed_by_clicks_starts_only_matching_runs(page: Page, install
     assert delivery_id(run.delivery_key or b"") == matching
 
 
-def test_editor_updates_the_result_while_the_filter_is_typed(page: Page, installation: Installation):
+def test_editor_updates_the_result_while_the_filter_is_typed(page, installation):
     webhook = create_webhook(installation, "typed", OPENED)
     open_editor(page, installation, webhook, "Typed")
     field = page.get_by_label("Payload filter")
@@ -148,7 +148,7 @@ def create_webhook_with_event_types(installation: Installation, name: str, *even
     return webhook
 
 
-def test_event_types_are_clicked_typed_tested_and_saved(page: Page, installation: Installation):
+def test_event_types_are_clicked_typed_tested_and_saved(page, installation):
     webhook = create_webhook_with_event_types(installation, "typed", "refunded", "paid")
     open_editor(page, installation, webhook, "Payments")
     field = page.get_by_label("Event types")
@@ -180,7 +180,7 @@ def test_event_types_are_clicked_typed_tested_and_saved(page: Page, installation
     assert (trigger.event_types, trigger.payload) == (("refunded", "chargeback"), None)
 
 
-def test_editor_shows_the_stored_event_types(page: Page, installation: Installation):
+def test_editor_shows_the_stored_event_types(page, installation):
     webhook = create_webhook_with_event_types(installation, "stored types", "paid")
     filters = {"webhook_ids": [webhook.webhook.uid], "event": ["Push Hook", "paid"]}
     trigger = {"provider": "webhook", "event": "received", "filter": filters}
@@ -194,7 +194,7 @@ def test_editor_shows_the_stored_event_types(page: Page, installation: Installat
     expect(page.get_by_label("Event types")).to_have_value("Push Hook")
 
 
-def test_second_click_during_the_request_of_the_first_is_kept(page: Page, installation: Installation):
+def test_second_click_during_the_request_of_the_first_is_kept(page, installation):
     webhook = create_webhook(installation, "quick", OPENED)
     open_editor(page, installation, webhook, "Quick")
     next_request = hold_requests(page, "**/automations/new*")
@@ -211,7 +211,7 @@ def test_second_click_during_the_request_of_the_first_is_kept(page: Page, instal
     expect(page.get_by_role("button", name="number 7")).to_have_attribute("aria-pressed", "true")
 
 
-def test_create_buttons_are_disabled_during_the_request_of_a_click(page: Page, installation: Installation):
+def test_create_buttons_are_disabled_during_the_request_of_a_click(page, installation):
     webhook = create_webhook(installation, "hasty", OPENED)
     open_editor(page, installation, webhook, "Hasty")
     next_request = hold_requests(page, "**/automations/new*")
@@ -228,7 +228,7 @@ def test_create_buttons_are_disabled_during_the_request_of_a_click(page: Page, i
     assert get_automation(installation, "Hasty").triggers[0].payload is not None
 
 
-def test_text_typed_during_the_request_of_a_click_is_kept(page: Page, installation: Installation):
+def test_text_typed_during_the_request_of_a_click_is_kept(page, installation):
     webhook = create_webhook(installation, "meanwhile", OPENED)
     open_editor(page, installation, webhook, "Meanwhile")
     next_request = hold_requests(page, "**/automations/new*")
@@ -243,7 +243,7 @@ def test_text_typed_during_the_request_of_a_click_is_kept(page: Page, installati
     expect(page.get_by_label("Payload filter")).to_have_value('{"mine": [1]}')
 
 
-def test_check_shows_a_delivery_that_arrived_after_the_page_opened(page: Page, installation: Installation):
+def test_check_shows_a_delivery_that_arrived_after_the_page_opened(page, installation):
     webhook = create_webhook(installation, "late")
     open_editor(page, installation, webhook, "Late")
     expect(page.get_by_text("No deliveries from the selected webhooks yet.")).to_be_visible()
@@ -254,7 +254,7 @@ def test_check_shows_a_delivery_that_arrived_after_the_page_opened(page: Page, i
     expect(page.get_by_role("button", name='action "opened"')).to_be_visible()
 
 
-def test_check_after_the_end_of_the_session_keeps_the_input(page: Page, installation: Installation):
+def test_check_after_the_end_of_the_session_keeps_the_input(page, installation):
     webhook = create_webhook(installation, "ended", OPENED)
     open_editor(page, installation, webhook, "Ended")
     page.context.clear_cookies()
@@ -265,7 +265,7 @@ def test_check_after_the_end_of_the_session_keeps_the_input(page: Page, installa
     expect(page.get_by_label("Prompt")).to_have_value("Review it.")
 
 
-def test_delivery_of_an_unselected_webhook_fails_the_webhook_check(page: Page, installation: Installation):
+def test_delivery_of_an_unselected_webhook_fails_the_webhook_check(page, installation):
     webhook = create_webhook(installation, "one of two", OPENED)
     other = create_webhook(installation, "other of two", CLOSED)
     open_editor(page, installation, webhook, "Other")
@@ -292,7 +292,7 @@ def test_delivery_of_an_unselected_webhook_fails_the_webhook_check(page: Page, i
 
 @pytest.mark.parametrize("with_scripts", [True, only_in_proof(False)], ids=["with scripts", "without scripts"])
 def test_click_on_a_field_selects_the_webhook_if_none_is_selected(
-    new_profile: NewProfile, signed_in_state: Any, installation: Installation, with_scripts: bool
+    new_profile, signed_in_state, installation, with_scripts
 ):
     name = f"Clicked {'with' if with_scripts else 'without'} scripts"
     create_webhook(installation, "not this one")
@@ -332,7 +332,7 @@ def wait_for_htmx(page: Page) -> None:
 
 @pytest.mark.parametrize("with_scripts", [True, only_in_proof(False)], ids=["with scripts", "without scripts"])
 def test_new_automation_replays_the_delivery_that_it_was_tested_on(
-    new_profile: NewProfile, signed_in_state: Any, installation: Installation, with_scripts: bool
+    new_profile, signed_in_state, installation, with_scripts
 ):
     name = f"Tested {'with' if with_scripts else 'without'} scripts"
     webhook = create_webhook(installation, "under test", CLOSED)
@@ -369,7 +369,7 @@ def test_new_automation_replays_the_delivery_that_it_was_tested_on(
 
 
 @pytest.mark.proof
-def test_pages_show_an_automations_runs_despite_many_newer_ones(page: Page, installation: Installation):
+def test_pages_show_an_automations_runs_despite_many_newer_ones(page, installation):
     webhook = create_webhook(installation, "busy")
     seldom = create_automation(installation, "Seldom", webhook.webhook.uid, payload={"action": ["opened"]})
     often = create_automation(installation, "Often", webhook.webhook.uid)
@@ -394,7 +394,7 @@ def test_pages_show_an_automations_runs_despite_many_newer_ones(page: Page, inst
 
 
 @pytest.mark.proof
-def test_action_bar_never_covers_the_focused_element(page: Page, installation: Installation):
+def test_action_bar_never_covers_the_focused_element(page, installation):
     webhook = create_webhook(
         installation, "laptop", *[OPENED | {"n": n, "more": {f"k{k}": k for k in range(30)}} for n in range(8)]
     )
@@ -422,7 +422,7 @@ def test_action_bar_never_covers_the_focused_element(page: Page, installation: I
     assert stops > 30
 
 
-def test_backtest_lists_the_stored_deliveries_that_match(page: Page, installation: Installation):
+def test_backtest_lists_the_stored_deliveries_that_match(page, installation):
     webhook = create_webhook(installation, "tested", CLOSED, *[OPENED | {"n": n} for n in range(8)], CLOSED | {"n": 9})
     open_editor(page, installation, webhook, "Tested")
 
@@ -446,7 +446,7 @@ def test_backtest_lists_the_stored_deliveries_that_match(page: Page, installatio
     assert re.fullmatch(r"/f/default/deliveries/dlv_[0-9a-f]{32}", str(href))
 
 
-def test_automation_is_created_with_the_keyboard_alone(page: Page, installation: Installation):
+def test_automation_is_created_with_the_keyboard_alone(page, installation):
     webhook = create_webhook(installation, "keys", OPENED)
     page.goto(installation.url(f"/f/default/automations/new?webhook={webhook.webhook.uid}"))
 
@@ -472,7 +472,7 @@ def test_automation_is_created_with_the_keyboard_alone(page: Page, installation:
     assert get_automation(installation, "By keyboard").triggers[0].payload is not None
 
 
-def test_rejected_form_keeps_the_input(page: Page, installation: Installation):
+def test_rejected_form_keeps_the_input(page, installation):
     webhook = create_webhook(installation, "kept", OPENED)
     create_automation(installation, "Taken", webhook.webhook.uid)
     open_editor(page, installation, webhook, "Taken")
@@ -491,7 +491,7 @@ def test_rejected_form_keeps_the_input(page: Page, installation: Installation):
     expect(page.get_by_label("Enabled")).not_to_be_checked()
 
 
-def test_automation_without_a_webhook_is_rejected_at_the_field(page: Page, installation: Installation):
+def test_automation_without_a_webhook_is_rejected_at_the_field(page, installation):
     webhook = create_webhook(installation, "unchosen", OPENED)
     open_editor(page, installation, webhook, "No webhook")
     page.get_by_label("unchosen").uncheck()
@@ -502,7 +502,7 @@ def test_automation_without_a_webhook_is_rejected_at_the_field(page: Page, insta
     expect(group).to_have_accessible_description(re.compile("Select at least one webhook"))
 
 
-def test_saving_without_a_change_creates_no_version(page: Page, installation: Installation):
+def test_saving_without_a_change_creates_no_version(page, installation):
     webhook = create_webhook(installation, "same", OPENED)
     prompt = "\nAn empty line first, and \ttabs.\n"
     triggers = [{"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}]
@@ -516,7 +516,7 @@ def test_saving_without_a_change_creates_no_version(page: Page, installation: In
     assert get_automation(installation, "Same") == automation
 
 
-def test_saving_over_another_members_change_warns_first(page: Page, installation: Installation):
+def test_saving_over_another_members_change_warns_first(page, installation):
     webhook = create_webhook(installation, "raced", OPENED)
     automation_id = create_automation(installation, "Raced", webhook.webhook.uid)
     page.goto(installation.url(f"/f/default/automations/{automation_id}/edit"))
@@ -532,7 +532,7 @@ def test_saving_over_another_members_change_warns_first(page: Page, installation
     assert get_automation(installation, automation_id).prompt == "Ours."
 
 
-def test_deleted_webhooks_of_an_automation_are_shown_and_flagged(page: Page, installation: Installation):
+def test_deleted_webhooks_of_an_automation_are_shown_and_flagged(page, installation):
     deleted, existing = create_webhook(installation, "gone"), create_webhook(installation, "existing")
     automation_id = create_automation(
         installation, "Selects deleted", deleted.webhook.uid, existing.webhook.uid, "wh_nobody"
@@ -555,7 +555,7 @@ def test_deleted_webhooks_of_an_automation_are_shown_and_flagged(page: Page, ins
     assert selected_uids == {existing.webhook.uid, "wh_nobody"}
 
 
-def test_disabled_automation_starts_no_run_and_is_deleted(page: Page, installation: Installation):
+def test_disabled_automation_starts_no_run_and_is_deleted(page, installation):
     webhook = create_webhook(installation, "of obsolete")
     automation_id = create_automation(installation, "Obsolete", webhook.webhook.uid)
     page.goto(installation.url(f"/f/default/automations/{automation_id}"))
@@ -572,7 +572,7 @@ def test_disabled_automation_starts_no_run_and_is_deleted(page: Page, installati
     assert runs_of(installation, "Obsolete") == []
 
 
-def test_several_triggers_are_edited_as_a_json_list(page: Page, installation: Installation):
+def test_several_triggers_are_edited_as_a_json_list(page, installation):
     first = create_webhook(installation, "first of list", OPENED)
     second = create_webhook(installation, "second of list")
     triggers = [
@@ -600,7 +600,7 @@ def test_several_triggers_are_edited_as_a_json_list(page: Page, installation: In
     assert [trigger.as_json() for trigger in saved.triggers] == triggers
 
 
-def test_automation_defined_by_a_file_can_be_disabled_but_not_edited(page: Page, installation: Installation):
+def test_automation_defined_by_a_file_can_be_disabled_but_not_edited(page, installation):
     installation.management.factories.create(installation.may_administer, "files")
     may = installation.management.access.operator("files")
     webhook = installation.management.webhooks.create(may, "hook")
@@ -619,7 +619,7 @@ def test_automation_defined_by_a_file_can_be_disabled_but_not_edited(page: Page,
     assert answer.status == 409
 
 
-def test_hostile_payloads_and_names_are_shown_as_text(page: Page, installation: Installation):
+def test_hostile_payloads_and_names_are_shown_as_text(page, installation):
     name = "<img src=x onerror=alert(1)>\u202e&quot;"
     body = {
         "__proto__": {"x": "polluted"},
@@ -650,7 +650,7 @@ def test_hostile_payloads_and_names_are_shown_as_text(page: Page, installation: 
 
 
 @pytest.mark.proof
-def test_automation_pages_are_accessible(check_accessibility: Any, installation: Installation):
+def test_automation_pages_are_accessible(check_accessibility, installation):
     installation.management.factories.create(installation.may_administer, "checked")
     may = installation.management.access.operator("checked")
     webhook = create_webhook(installation, "github", OPENED, CLOSED, may=may)
@@ -691,7 +691,7 @@ def test_automation_pages_are_accessible(check_accessibility: Any, installation:
 # Run policies
 
 
-def test_paused_automation_shows_the_reason_and_is_enabled_again(page: Page, installation: Installation):
+def test_paused_automation_shows_the_reason_and_is_enabled_again(page, installation):
     webhook = create_webhook(installation, "of failures", OPENED)
     automation_id = create_automation(installation, "Fails too often", webhook.webhook.uid)
     installation.management.automations.change(installation.may, automation_id, policy={"pause_after_failures": 2})
@@ -713,7 +713,7 @@ def test_paused_automation_shows_the_reason_and_is_enabled_again(page: Page, ins
 
 
 @pytest.mark.proof
-def test_automation_with_only_schedules_needs_no_webhook(page: Page, installation: Installation):
+def test_automation_with_only_schedules_needs_no_webhook(page, installation):
     page.goto(installation.url("/f/default/automations/new"))
     page.get_by_label("Name", exact=True).fill("Only scheduled")
     page.get_by_label("Prompt").fill("Look at it.")
@@ -738,7 +738,7 @@ def test_automation_with_only_schedules_needs_no_webhook(page: Page, installatio
     installation.management.automations.delete(installation.may, created.id)
 
 
-def test_json_list_of_triggers_contains_the_schedules(page: Page, installation: Installation):
+def test_json_list_of_triggers_contains_the_schedules(page, installation):
     webhook = create_webhook(installation, "of a list", OPENED)
     automation_id = create_automation(installation, "Listed with a schedule", webhook.webhook.uid)
     schedule = {"provider": "schedule", "event": "cron_fired", "schedule": {"name": "daily", "cron": "@daily"}}
@@ -765,7 +765,7 @@ def test_json_list_of_triggers_contains_the_schedules(page: Page, installation: 
 # Runs by hand
 
 
-def test_double_click_starts_one_run(page: Page, installation: Installation):
+def test_double_click_starts_one_run(page, installation):
     trigger = {"provider": "schedule", "event": "cron_fired", "schedule": {"name": "yearly", "cron": "@yearly"}}
     automation = installation.management.automations.create(
         installation.may, "Clicked", prompt="Look.", triggers=[trigger]
@@ -797,7 +797,7 @@ def test_double_click_starts_one_run(page: Page, installation: Installation):
     assert len(runs_of(installation, "Clicked")) == 2
 
 
-def test_member_starts_a_run_by_hand(page: Page, installation: Installation):
+def test_member_starts_a_run_by_hand(page, installation):
     webhook = create_webhook(installation, "of a run by hand")
     automation_id = create_automation(installation, "By hand", webhook.webhook.uid)
     page.goto(installation.url(f"/f/default/automations/{automation_id}"))
@@ -832,7 +832,7 @@ def let_an_hour_pass(installation: Installation) -> None:
                          f"anchor = anchor - {hour}")  # fmt: skip
 
 
-def test_scheduled_run_shows_its_schedule(page: Page, installation: Installation):
+def test_scheduled_run_shows_its_schedule(page, installation):
     trigger = {"provider": "schedule", "event": "cron_fired", "schedule": {"name": "often", "cron": "@every 1h"}}
     automation = installation.management.automations.create(
         installation.may, "Every hour", prompt="Look.", triggers=[trigger]

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from hookmill.domain.delivery import Label
 from hookmill.domain.ids import delivery_id
@@ -52,7 +52,7 @@ def deliver(installation: Installation, webhook: WebhookWithSecret, body: str = 
     return answer.delivery_id
 
 
-def test_log_shows_each_attempt_with_the_reason_of_its_rejection(page: Page, installation: Installation):
+def test_log_shows_each_attempt_with_the_reason_of_its_rejection(page, installation):
     webhook = installation.management.webhooks.create(installation.may, "labels")
     first = deliver(installation, webhook, '{"n": 1}', **{"X-Service-Delivery-Id": "event 1"})
     duplicate = deliver(installation, webhook, '{"n": 1}', **{"X-Service-Delivery-Id": "event 1"})
@@ -74,7 +74,7 @@ def test_log_shows_each_attempt_with_the_reason_of_its_rejection(page: Page, ins
     expect(page).to_have_url(installation.url(f"{LOG}/{first}"))
 
 
-def test_log_is_filtered_by_label_time_event_and_delivery_id(page: Page, installation: Installation):
+def test_log_is_filtered_by_label_time_event_and_delivery_id(page, installation):
     webhook = installation.management.webhooks.create(installation.may, "filtered")
     delivery = deliver(installation, webhook, '{"n": 1}', **{"X-Service-Delivery-Id": "event-a"})
     deliver(installation, webhook, '{"n": 2}', **{"X-Service-Delivery-Id": "event-b"})
@@ -103,7 +103,7 @@ def test_log_is_filtered_by_label_time_event_and_delivery_id(page: Page, install
     expect(page).to_have_url(installation.url(f"{LOG}/{delivery}"))
 
 
-def test_event_type_is_shown_and_filters_the_log(page: Page, installation: Installation):
+def test_event_type_is_shown_and_filters_the_log(page, installation):
     webhook = installation.management.webhooks.create(installation.may, "typed", event_header="X-Kind")
     delivery = deliver(installation, webhook, '{"n": 1}', **{"X-Kind": "order <paid>"})
     deliver(installation, webhook, '{"n": 2}', **{"X-Kind": "order refunded"})
@@ -120,7 +120,7 @@ def test_event_type_is_shown_and_filters_the_log(page: Page, installation: Insta
     expect(page.locator("dl.facts")).to_contain_text("order <paid> (not signed)")
 
 
-def test_invalid_filter_is_reported_at_its_field(page: Page, installation: Installation):
+def test_invalid_filter_is_reported_at_its_field(page, installation):
     page.goto(installation.url(f"{LOG}?since=2026-01-02T00:00&until=2026-01-01T00:00&label=lost"))
 
     expect(page.get_by_label("Until (UTC)")).to_have_attribute("aria-invalid", "true")
@@ -129,7 +129,7 @@ def test_invalid_filter_is_reported_at_its_field(page: Page, installation: Insta
     assert page.get_by_label("From (UTC)").input_value() == "2026-01-02T00:00"
 
 
-def test_dropped_attempts_are_shown_in_the_log(page: Page, installation: Installation):
+def test_dropped_attempts_are_shown_in_the_log(page, installation):
     webhook = installation.management.webhooks.create(installation.may, "flooded")
     for _ in range(60):
         deliver(installation, webhook)
@@ -150,9 +150,7 @@ def test_dropped_attempts_are_shown_in_the_log(page: Page, installation: Install
     )
 
 
-def test_delivery_page_explains_why_an_automation_was_triggered(
-    page: Page, installation: Installation, webhook: WebhookWithSecret, automation: str
-):
+def test_delivery_page_explains_why_an_automation_was_triggered(page, installation, webhook, automation):
     started = deliver(installation, webhook, '{"action": "opened", "issue": {"labels": ["bug"]}}')
     not_started = deliver(installation, webhook, '{"action": "closed", "issue": {"labels": ["bug"]}}')
 
@@ -170,9 +168,7 @@ def test_delivery_page_explains_why_an_automation_was_triggered(
     expect(page.get_by_text("This delivery started no run.")).to_be_visible()
 
 
-def test_delivery_is_replayed_with_the_keyboard_alone(
-    page: Page, installation: Installation, webhook: WebhookWithSecret, automation: str
-):
+def test_delivery_is_replayed_with_the_keyboard_alone(page, installation, webhook, automation):
     delivery = deliver(installation, webhook, '{"action": "opened", "issue": {"labels": ["again"]}}')
     page.goto(installation.url(f"{LOG}/{delivery}"))
 
@@ -189,7 +185,7 @@ def test_delivery_is_replayed_with_the_keyboard_alone(
     assert [run.replay_number for run in installation.management.runs.of_delivery(installation.may, delivery)] == [1, 0]
 
 
-def test_replay_is_rejected_if_no_automation_would_be_triggered(page: Page, installation: Installation):
+def test_replay_is_rejected_if_no_automation_would_be_triggered(page, installation):
     webhook = installation.management.webhooks.create(installation.may, "no longer selected")
     create_automation(installation, "deleted", webhook)
     delivery = deliver(installation, webhook)
@@ -221,7 +217,7 @@ def create_automation(
     )
 
 
-def test_log_shows_how_many_runs_each_delivery_started(page: Page, installation: Installation):
+def test_log_shows_how_many_runs_each_delivery_started(page, installation):
     selected, unselected = (
         installation.management.webhooks.create(installation.may, name) for name in ("selected", "unselected")
     )
@@ -243,7 +239,7 @@ def test_log_shows_how_many_runs_each_delivery_started(page: Page, installation:
     expect(page.locator("#log")).to_contain_text("no id")
 
 
-def test_automations_of_other_webhooks_are_listed_separately(page: Page, installation: Installation):
+def test_automations_of_other_webhooks_are_listed_separately(page, installation):
     installation.management.factories.create(installation.may_administer, "apart")
     may = installation.management.access.operator("apart")
     webhook, other, third = (
@@ -273,9 +269,7 @@ def test_automations_of_other_webhooks_are_listed_separately(page: Page, install
     expect(page.locator(".facts")).to_contain_text("deleted")
 
 
-def test_rejected_delivery_has_no_payload_and_no_replay(
-    page: Page, installation: Installation, webhook: WebhookWithSecret
-):
+def test_rejected_delivery_has_no_payload_and_no_replay(page, installation, webhook):
     installation.service.post(webhook, token="wrong")
     rejected = installation.management.log.newest(
         installation.may, webhook="source", label=Label.REJECTED_AUTH, limit=1
@@ -289,7 +283,7 @@ def test_rejected_delivery_has_no_payload_and_no_replay(
     expect(page.get_by_role("button", name="Replay")).to_have_count(0)
 
 
-def test_payload_is_downloaded_byte_for_byte(page: Page, installation: Installation, webhook: WebhookWithSecret):
+def test_payload_is_downloaded_byte_for_byte(page, installation, webhook):
     body = '{"b":1, "a" : "\\u00e9 é",\n "number": 1.0e2}'
     delivery = deliver(installation, webhook, body)
     page.goto(installation.url(f"{LOG}/{delivery}"))
@@ -305,9 +299,7 @@ def test_payload_is_downloaded_byte_for_byte(page: Page, installation: Installat
 
 
 @pytest.mark.parametrize("kind", HOSTILE_BODIES)
-def test_hostile_payload_is_shown_as_text(
-    page: Page, installation: Installation, webhook: WebhookWithSecret, kind: str
-):
+def test_hostile_payload_is_shown_as_text(page, installation, webhook, kind):
     body = HOSTILE_BODIES[kind]
     delivery = deliver(installation, webhook, body)
 
@@ -323,9 +315,7 @@ def test_hostile_payload_is_shown_as_text(
 
 
 @pytest.mark.proof
-def test_delivery_pages_are_accessible(
-    check_accessibility: Any, installation: Installation, automation: str, webhook: WebhookWithSecret
-):
+def test_delivery_pages_are_accessible(check_accessibility, installation, automation, webhook):
     other = installation.management.webhooks.create(installation.may, "looked at")
     body = {"action": "opened", "issue": {"number": 12, "title": HOSTILE_TEXT, "labels": ["bug", None, True]}, "to": {}}
     delivery = deliver(
@@ -348,7 +338,7 @@ def test_delivery_pages_are_accessible(
     installation.management.webhooks.set_enabled(installation.may, webhook.webhook.uid, True)
 
 
-def test_new_automation_is_created_from_a_delivery(page: Page, installation: Installation):
+def test_new_automation_is_created_from_a_delivery(page, installation):
     webhook = installation.management.webhooks.create(installation.may, "git host")
     delivery = installation.service.post(webhook, b'{"action": "opened"}').delivery_id
     page.goto(installation.url(f"{LOG}/{delivery}"))

@@ -2,7 +2,6 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
@@ -137,7 +136,7 @@ def focus_faults(page: Page) -> list[str]:
 
 
 @pytest.mark.timeout(300)
-def test_every_page_marks_the_focus_and_fits_narrow_screens(page: Page, installation: Installation, paths: list[str]):
+def test_every_page_marks_the_focus_and_fits_narrow_screens(page, installation, paths):
     faults: dict[str, list[str]] = {}
     pages_shown = 0
     for number, path in enumerate(paths[::PAGE_STEP]):
@@ -164,9 +163,7 @@ def test_every_page_marks_the_focus_and_fits_narrow_screens(page: Page, installa
 
 @pytest.mark.proof
 @pytest.mark.timeout(900)
-def test_every_page_is_accessible(
-    page: Page, installation: Installation, paths: list[str], check_accessibility: Callable[..., None]
-):
+def test_every_page_is_accessible(page, installation, paths, check_accessibility):
     for path in paths:
         page.goto(installation.url(path))
         # Other answers are parts of pages.
@@ -174,7 +171,7 @@ def test_every_page_is_accessible(
             check_accessibility(path.partition("?")[0].strip("/").replace("/", "-"), path)
 
 
-def test_menu_of_a_narrow_screen_opens_and_closes_by_link(page: Page, installation: Installation):
+def test_menu_of_a_narrow_screen_opens_and_closes_by_link(page, installation):
     page.set_viewport_size({"width": 320, "height": 740})
     page.goto(installation.url("/f/default/deliveries"))
     links = page.get_by_role("navigation", name="Factory").get_by_role("link")

@@ -132,7 +132,7 @@ def take_failures(dashboard: Dashboard) -> list[str]:
 # Sign-ins
 
 
-def test_member_signs_in_and_reaches_the_requested_page(browser: Browser, provider: SigningProvider):
+def test_member_signs_in_and_reaches_the_requested_page(browser, provider):
     page = Elements(browser.get("/sign-in?next=/account").body)
     assert "Sign in with Example ID" in page.text
     [button] = [link for link in page.with_tag("a") if link.attributes["href"].startswith(START)]
@@ -149,7 +149,7 @@ def test_member_signs_in_and_reaches_the_requested_page(browser: Browser, provid
     assert "Change password" not in account
 
 
-def test_cookie_of_an_attempt_is_bound_to_the_host_and_short_lived(create_dashboard: CreateDashboard):
+def test_cookie_of_an_attempt_is_bound_to_the_host_and_short_lived(create_dashboard):
     answer = create_dashboard(is_https=True).unauthenticated.get(START)
 
     [cookie] = answer.cookies
@@ -157,7 +157,7 @@ def test_cookie_of_an_attempt_is_bound_to_the_host_and_short_lived(create_dashbo
     assert set(cookie.split("; ")[1:]) == {"HttpOnly", "Max-Age=600", "Path=/", "SameSite=lax", "Secure"}
 
 
-def test_provider_gets_no_verifier_and_no_path(browser: Browser):
+def test_provider_gets_no_verifier_and_no_path(browser):
     query = parse_qs(urlsplit(browser.get(f"{START}?next=/account").headers["location"]).query)
 
     assert set(query) == {
@@ -178,13 +178,13 @@ def test_provider_gets_no_verifier_and_no_path(browser: Browser):
 @pytest.mark.parametrize(
     "target", ["//evil.example", "https://evil.example", "/\\evil", "/a\r\nb", "/ä", "/" + "x" * 2_000]
 )
-def test_unusable_target_leads_to_the_start_page(browser: Browser, provider: SigningProvider, target: str):
+def test_unusable_target_leads_to_the_start_page(browser, provider, target):
     started = browser.get(f"{START}?next={quote(target)}")
 
     assert browser.get(provider.callback_path(started.headers["location"])).headers["location"] == "/"
 
 
-def test_longest_target_fits_into_a_cookie(browser: Browser, provider: SigningProvider):
+def test_longest_target_fits_into_a_cookie(browser, provider):
     target = "/" + "x" * (NEXT_CHARACTERS_MAX - 1)
 
     started = browser.get(f"{START}?next={target}")
@@ -193,7 +193,7 @@ def test_longest_target_fits_into_a_cookie(browser: Browser, provider: SigningPr
     assert browser.get(provider.callback_path(started.headers["location"])).headers["location"] == target
 
 
-def test_member_who_is_signed_in_needs_no_second_sign_in(browser: Browser, provider: SigningProvider):
+def test_member_who_is_signed_in_needs_no_second_sign_in(browser, provider):
     browser.sign_in(provider)
 
     answer = browser.get(START)
@@ -201,7 +201,7 @@ def test_member_who_is_signed_in_needs_no_second_sign_in(browser: Browser, provi
     assert (answer.status, answer.headers["location"]) == (303, "/")
 
 
-def test_session_ends_and_the_provider_decides_again(browser: Browser, provider: SigningProvider):
+def test_session_ends_and_the_provider_decides_again(browser, provider):
     browser.sign_in(provider)
     provider.clock.advance(seconds=12 * 3600)
     ended = browser.is_signed_in()
@@ -247,9 +247,7 @@ def test_session_ends_and_the_provider_decides_again(browser: Browser, provider:
         ),
     ],
 )
-def test_refused_person_is_logged_once_with_the_groups(
-    create_dashboard: CreateDashboard, provider: SigningProvider, rules: Any, person: Any, text: str
-):
+def test_refused_person_is_logged_once_with_the_groups(create_dashboard, provider, rules, person, text):
     provider.behaviour.person |= person
     browser = Browser(create_dashboard(**rules))
 
@@ -259,7 +257,7 @@ def test_refused_person_is_logged_once_with_the_groups(
     assert take_failures(browser.dashboard) == [text]
 
 
-def test_address_of_another_member_is_logged_without_the_address(browser: Browser, provider: SigningProvider):
+def test_address_of_another_member_is_logged_without_the_address(browser, provider):
     dashboard = browser.dashboard
     dashboard.management.members.add(dashboard.may_administer, "ada@example.com", "Ada")
     provider.behaviour.person["groups"] = ["admins"]
@@ -273,7 +271,7 @@ def test_address_of_another_member_is_logged_without_the_address(browser: Browse
     ]
 
 
-def test_many_refused_people_fill_no_log(browser: Browser, provider: SigningProvider):
+def test_many_refused_people_fill_no_log(browser, provider):
     for number in range(limits.REFUSALS_MAX + 2):
         provider.behaviour.person |= {"sub": f"person {number}", "groups": []}
         browser.sign_in(provider)
@@ -288,7 +286,7 @@ def test_many_refused_people_fill_no_log(browser: Browser, provider: SigningProv
 # Answers that do not belong to the browser's attempt
 
 
-def test_answer_is_refused_in_another_browser(dashboard: Dashboard, provider: SigningProvider):
+def test_answer_is_refused_in_another_browser(dashboard, provider):
     attacker, victim = Browser(dashboard), Browser(dashboard, "198.51.100.1")
     path = provider.callback_path(attacker.get(START).headers["location"])
 
@@ -303,7 +301,7 @@ def test_answer_is_refused_in_another_browser(dashboard: Dashboard, provider: Si
     assert "/token" not in provider.requests
 
 
-def test_answer_that_comes_twice_leads_to_the_start_page(browser: Browser, provider: SigningProvider):
+def test_answer_that_comes_twice_leads_to_the_start_page(browser, provider):
     path = provider.callback_path(browser.get(START).headers["location"])
     browser.get(path)
 
@@ -312,7 +310,7 @@ def test_answer_that_comes_twice_leads_to_the_start_page(browser: Browser, provi
     assert (again.status, again.headers["location"]) == (303, "/")
 
 
-def test_repeated_parameter_is_refused(browser: Browser, provider: SigningProvider):
+def test_repeated_parameter_is_refused(browser, provider):
     path = provider.callback_path(browser.get(START).headers["location"])
 
     answer = browser.get(f"{path}&state=x")
@@ -325,7 +323,7 @@ def test_repeated_parameter_is_refused(browser: Browser, provider: SigningProvid
 # Refusals and failures
 
 
-def test_answer_of_another_issuer_is_refused_and_reported(browser: Browser, provider: SigningProvider):
+def test_answer_of_another_issuer_is_refused_and_reported(browser, provider):
     answer = browser.sign_in(provider, iss="https://evil.example")
 
     assert answer.status == 403
@@ -342,9 +340,7 @@ def test_answer_of_another_issuer_is_refused_and_reported(browser: Browser, prov
         ({"exp": 1}, "has expired"),
     ],
 )
-def test_untrusted_token_signs_nobody_in_and_is_reported(
-    browser: Browser, provider: SigningProvider, claims: dict[str, Any], reason: str
-):
+def test_untrusted_token_signs_nobody_in_and_is_reported(browser, provider, claims, reason):
     provider.behaviour.claims = claims
 
     answer = browser.sign_in(provider)
@@ -357,7 +353,7 @@ def test_untrusted_token_signs_nobody_in_and_is_reported(
     assert set(browser.cookies) == set()
 
 
-def test_person_who_cancels_at_the_provider_is_not_reported(browser: Browser, provider: SigningProvider):
+def test_person_who_cancels_at_the_provider_is_not_reported(browser, provider):
     location = browser.get(START).headers["location"]
     state = provider.answer_to(location)["state"]
 
@@ -369,9 +365,7 @@ def test_person_who_cancels_at_the_provider_is_not_reported(browser: Browser, pr
 
 
 @pytest.mark.parametrize(("path", "failure"), [("/token", "500"), ("/token", "invalid_client"), ("/jwks", "huge")])
-def test_failure_of_the_provider_is_explained_and_reported_without_secrets(
-    browser: Browser, provider: SigningProvider, path: str, failure: str
-):
+def test_failure_of_the_provider_is_explained_and_reported_without_secrets(browser, provider, path, failure):
     callback = provider.callback_path(browser.get(f"{START}?next=/account").headers["location"])
     provider.behaviour.answers = {path: failure}
 
@@ -386,9 +380,7 @@ def test_failure_of_the_provider_is_explained_and_reported_without_secrets(
     assert not any(secret in reported + text_of(answer.body) for secret in (code, CLIENT_SECRET))
 
 
-def test_provider_that_can_not_be_reached_is_explained_before_the_browser_leaves(
-    browser: Browser, provider: SigningProvider
-):
+def test_provider_that_can_not_be_reached_is_explained_before_the_browser_leaves(browser, provider):
     provider.behaviour.answers = {"/.well-known/openid-configuration": "500"}
 
     answers = [browser.get(START) for _ in range(3)]
@@ -399,9 +391,7 @@ def test_provider_that_can_not_be_reached_is_explained_before_the_browser_leaves
     assert len(take_failures(browser.dashboard)) == 1
 
 
-def test_provider_that_hangs_blocks_nobody_else(
-    dashboard: Dashboard, provider: SigningProvider, monkeypatch: pytest.MonkeyPatch
-):
+def test_provider_that_hangs_blocks_nobody_else(dashboard, provider, monkeypatch):
     monkeypatch.setattr(http, "REQUEST_SECONDS", 60.0)
     provider.behaviour.answers = {"/.well-known/openid-configuration": "hang"}
     answers: list[Answer] = []
@@ -426,9 +416,7 @@ def test_provider_that_hangs_blocks_nobody_else(
     take_failures(dashboard)
 
 
-def test_known_browser_signs_in_while_others_wait_for_the_provider(
-    dashboard: Dashboard, provider: SigningProvider, monkeypatch: pytest.MonkeyPatch
-):
+def test_known_browser_signs_in_while_others_wait_for_the_provider(dashboard, provider, monkeypatch):
     monkeypatch.setattr(http, "REQUEST_SECONDS", 60.0)
     known = Browser(dashboard)
     known.sign_in(provider)
@@ -451,13 +439,7 @@ def test_known_browser_signs_in_while_others_wait_for_the_provider(
 
 
 @pytest.mark.parametrize(("failure", "status"), [("invalid_grant", 403), ("invalid_request", 503), ("500", 503)])
-def test_many_failed_sign_ins_of_one_address_are_delayed(
-    dashboard: Dashboard,
-    provider: SigningProvider,
-    monkeypatch: pytest.MonkeyPatch,
-    failure: str,
-    status: int,
-):
+def test_many_failed_sign_ins_of_one_address_are_delayed(dashboard, provider, monkeypatch, failure, status):
     monkeypatch.setattr(limits, "GUESSES_PER_CLIENT", 3)
     browser = Browser(dashboard)
     provider.behaviour.answers = {"/token": failure}
@@ -480,7 +462,7 @@ def test_many_failed_sign_ins_of_one_address_are_delayed(
 # Members, roles and links
 
 
-def test_page_of_a_member_says_that_groups_decide_the_roles(browser: Browser, provider: SigningProvider):
+def test_page_of_a_member_says_that_groups_decide_the_roles(browser, provider):
     dashboard = browser.dashboard
     admin = dashboard.member("admin@example.com", is_admin=True)
     browser.sign_in(provider)
@@ -505,9 +487,7 @@ def test_page_of_a_member_says_that_groups_decide_the_roles(browser: Browser, pr
 
 
 @pytest.mark.parametrize(("group", "status"), [("planners", 303), ("visitors", 403)])
-def test_factory_of_the_settings_that_does_not_exist_is_reported(
-    browser: Browser, provider: SigningProvider, group: str, status: int
-):
+def test_factory_of_the_settings_that_does_not_exist_is_reported(browser, provider, group, status):
     provider.behaviour.person["groups"] = [group]
 
     answer = browser.sign_in(provider)
@@ -518,7 +498,7 @@ def test_factory_of_the_settings_that_does_not_exist_is_reported(
     ]
 
 
-def test_hostile_claims_are_escaped(browser: Browser, provider: SigningProvider):
+def test_hostile_claims_are_escaped(browser, provider):
     hostile = "<script>alert(1)</script>\u202e"
     provider.behaviour.person |= {"sub": hostile.rstrip("\u202e"), "name": hostile, "groups": ["admins"]}
 
@@ -532,7 +512,7 @@ def test_hostile_claims_are_escaped(browser: Browser, provider: SigningProvider)
         assert "\u202e".encode() not in page.body
 
 
-def test_member_connects_an_account_with_a_link(browser: Browser, provider: SigningProvider):
+def test_member_connects_an_account_with_a_link(browser, provider):
     dashboard = browser.dashboard
     # A member who is signed in with a password opens the link in the same browser.
     grace = dashboard.member("grace@example.com", is_admin=True)
@@ -555,7 +535,7 @@ def test_member_connects_an_account_with_a_link(browser: Browser, provider: Sign
     assert browser.get(link).status == 404
 
 
-def test_form_of_another_site_connects_nobody(dashboard: Dashboard, provider: SigningProvider):
+def test_form_of_another_site_connects_nobody(dashboard, provider):
     dashboard.management.members.add(dashboard.may_administer, "grace@example.com", "Grace")
     link = link_path(dashboard, "grace@example.com")
 
@@ -568,7 +548,7 @@ def test_form_of_another_site_connects_nobody(dashboard: Dashboard, provider: Si
 # Without passwords, and without a provider
 
 
-def test_link_signs_in_while_passwords_are_off(create_dashboard: CreateDashboard):
+def test_link_signs_in_while_passwords_are_off(create_dashboard):
     dashboard = create_dashboard(password_sign_in=False)
     dashboard.management.members.add(dashboard.may_administer, "grace@example.com", "Grace", is_admin=True)
     link = link_path(dashboard, "grace@example.com")
@@ -582,7 +562,7 @@ def test_link_signs_in_while_passwords_are_off(create_dashboard: CreateDashboard
     assert browser.is_signed_in()
 
 
-def test_passwords_are_hidden_and_refused_if_they_are_off(create_dashboard: CreateDashboard):
+def test_passwords_are_hidden_and_refused_if_they_are_off(create_dashboard):
     dashboard = create_dashboard()
     dashboard.member("ada@example.com", is_admin=True)
     without = create_dashboard(password_sign_in=False)
@@ -599,7 +579,7 @@ def test_passwords_are_hidden_and_refused_if_they_are_off(create_dashboard: Crea
 @pytest.mark.parametrize(
     ("method", "path"), [("GET", START), ("GET", f"{START}/callback"), ("POST", "/welcome/x/oidc")]
 )
-def test_pages_do_not_exist_without_a_provider(sqlite_store: str, method: str, path: str):
+def test_pages_do_not_exist_without_a_provider(sqlite_store, method, path):
     world = World(sqlite_store)
     visitor = Dashboard(world).unauthenticated
 

@@ -61,7 +61,7 @@ def test_every_vendored_file_and_licence_is_documented():
     assert OWN_FILES.isdisjoint(documented)
 
 
-def test_first_load_of_any_page_takes_less_than_60_kilobytes(scene: Scene):
+def test_first_load_of_any_page_takes_less_than_60_kilobytes(scene):
     pages = [page for page in pages_by_method("GET") if page.path.startswith(("/f/", "/team", "/settings", "/account"))]
     sizes_by_path = {}
 
@@ -74,7 +74,7 @@ def test_first_load_of_any_page_takes_less_than_60_kilobytes(scene: Scene):
         assert sum(sizes.values()) < FIRST_LOAD_BYTES_MAX, sizes
 
 
-def test_static_files_are_cached_permanently_and_have_their_type(scene: Scene):
+def test_static_files_are_cached_permanently_and_have_their_type(scene):
     paths = [path for path in sizes_loaded(scene, "/account") if "static" in path]
 
     answers = {path: scene.dashboard.unauthenticated.get(path) for path in paths}
@@ -93,7 +93,7 @@ def test_static_files_are_cached_permanently_and_have_their_type(scene: Scene):
     ("accepted", "is_compressed"),
     [("gzip", True), ("deflate, gzip", True), ("", False), ("br", False), ("gzip;q=0", False), ("*", False)],
 )
-def test_files_are_compressed_for_clients_that_accept_it(scene: Scene, accepted: str, is_compressed: bool):
+def test_files_are_compressed_for_clients_that_accept_it(scene, accepted, is_compressed):
     headers = [("Accept-Encoding", accepted)] if accepted else []
 
     answer = scene.dashboard.unauthenticated.get("/static/any/hookmill.css", headers=headers)
@@ -116,5 +116,5 @@ def test_files_are_compressed_for_clients_that_accept_it(scene: Scene, accepted:
         ".css",
     ],
 )
-def test_no_other_file_is_served(scene: Scene, name: str):
+def test_no_other_file_is_served(scene, name):
     assert scene.dashboard.unauthenticated.get(f"/static/any/{name}").status == 404

@@ -84,7 +84,7 @@ def number_of(body: Any, value: str) -> str:
         ),
     ],
 )
-def test_click_adds_or_removes_the_condition_on_a_field(filter_text: str, body: Any, value: str, expected: Any):
+def test_click_adds_or_removes_the_condition_on_a_field(filter_text, body, value, expected):
     changed = toggle_field(filter_text, parsed(body).value, number_of(body, value))
 
     assert (json.loads(changed) if changed else {}) == expected
@@ -119,7 +119,7 @@ def test_invisible_characters_are_escaped_in_the_filter_and_in_the_tree():
 
 
 @pytest.mark.parametrize("number", ["9007199254740993", "-0.5", "1.50", "1e2", "123456789012345678901234567890"])
-def test_number_keeps_its_exact_value(number: str):
+def test_number_keeps_its_exact_value(number):
     body = parsed(f'{{"n": {number}}}'.encode())
 
     compiled = compile_filter(parsed(toggle_field("", body.value, "0").encode()).value)
@@ -138,7 +138,7 @@ def test_number_keeps_its_exact_value(number: str):
         (b'{"a": 1e400}', "1E+400", "too many digits"),
     ],
 )
-def test_field_that_no_filter_can_match_is_not_clickable(body: Any, value: str, reason: str):
+def test_field_that_no_filter_can_match_is_not_clickable(body, value, reason):
     [node] = fields(body)
 
     assert (node.display_text, node.number) == (value, None)
@@ -158,7 +158,7 @@ def test_field_deeper_than_filters_reach_is_not_clickable():
     ("body", "fields_max"),
     [({f"k{n}": n for n in range(20_000)}, filter_editor.FIELDS_MAX), ([[{"a": 1}] * 3] * 5_000, 500)],
 )
-def test_only_the_first_fields_of_a_large_payload_are_shown(body: Any, fields_max: int):
+def test_only_the_first_fields_of_a_large_payload_are_shown(body, fields_max):
     shown = tree(parsed(body).value, read_filter("", ()))
 
     assert not shown.is_complete
@@ -183,13 +183,13 @@ def test_deeply_nested_payload_is_shown_incompletely():
         ('{"a": {"$not": ["w"]}}', {"a": {"b": "x"}}, "condition on the value of /a"),
     ],
 )
-def test_click_that_cannot_change_the_filter_is_rejected(filter_text: str, body: Any, reason: str):
+def test_click_that_cannot_change_the_filter_is_rejected(filter_text, body, reason):
     with pytest.raises(CannotToggle, match=reason):
         toggle_field(filter_text, parsed(body).value, "0")
 
 
 @pytest.mark.parametrize("number", ["1", "-1", "x", "", "99999999999", "٣"])
-def test_unknown_field_number_is_rejected(number: str):
+def test_unknown_field_number_is_rejected(number):
     with pytest.raises(CannotToggle, match="no such field"):
         toggle_field("", {"a": "x"}, number)
 
@@ -206,7 +206,7 @@ def test_unknown_field_number_is_rejected(number: str):
         ('{"a": ["x"], "a": ["y"]}', 0, 0),
     ],
 )
-def test_syntax_error_has_its_line_and_column(filter_text: str, line: int, column: int):
+def test_syntax_error_has_its_line_and_column(filter_text, line, column):
     error = read_filter(filter_text, ()).syntax_error
 
     assert error is not None
@@ -223,7 +223,7 @@ def test_syntax_error_has_its_line_and_column(filter_text: str, line: int, colum
         ('{"a": [1e400, 0.12345678901234567890123]}', ["/a/0", "/a/1"]),
     ],
 )
-def test_every_fault_of_a_filter_has_its_pointer(filter_text: str, pointers: list[str]):
+def test_every_fault_of_a_filter_has_its_pointer(filter_text, pointers):
     assert [fault.pointer for fault in read_filter(filter_text, ()).faults] == pointers
 
 
@@ -239,7 +239,7 @@ def test_every_fault_of_a_filter_has_its_pointer(filter_text: str, pointers: lis
         ),
     ],
 )
-def test_pointer_of_a_fault_is_relative_to_the_list_of_triggers(triggers: Any, pointer: str):
+def test_pointer_of_a_fault_is_relative_to_the_list_of_triggers(triggers, pointer):
     [fault] = read_triggers(json.dumps(triggers)).faults
 
     assert fault.pointer == pointer
@@ -259,5 +259,5 @@ def test_formatted_filter_parses_as_its_source():
 @pytest.mark.parametrize(
     "field", ["attempts", "backoff_seconds", "max_backoff_seconds", "exit_codes", "pause_after_failures"]
 )
-def test_filled_in_field_about_failures_is_not_collapsed(field: str):
+def test_filled_in_field_about_failures_is_not_collapsed(field):
     assert PolicyDraft(**{field: "60"}).has_failure_rules

@@ -42,14 +42,14 @@ def check(manager: Visitor, webhook: WebhookWithSecret, payload: Any) -> str:
     return text_of(answer.body)
 
 
-def test_editor_explains_every_operator(manager: Visitor):
+def test_editor_explains_every_operator(manager):
     text = text_of(manager.get(EDITOR).body)
 
     unexplained = [name for name, operator in OPERATORS.items() if f"{operator.example} {operator.meaning}" not in text]
     assert unexplained == []
 
 
-def test_editor_explains_the_conditions_inside_any_and_not(manager: Visitor, webhook: WebhookWithSecret):
+def test_editor_explains_the_conditions_inside_any_and_not(manager, webhook):
     payload = {
         "state": {"$any": [["open"], {"$prefix": "re"}]},
         "labels": {"$not": {"name": ["wip"]}},
@@ -68,7 +68,7 @@ def test_editor_explains_the_conditions_inside_any_and_not(manager: Visitor, web
     assert "matches 0 of the last 1" in text
 
 
-def test_editor_shows_the_path_to_a_condition_in_nested_operators(manager: Visitor, webhook: WebhookWithSecret):
+def test_editor_shows_the_path_to_a_condition_in_nested_operators(manager, webhook):
     text = check(manager, webhook, {"$any": [{"x": [1]}, {"$not": {"state": ["open"]}}]})
 
     assert "Would trigger" in text
@@ -77,7 +77,7 @@ def test_editor_shows_the_path_to_a_condition_in_nested_operators(manager: Visit
     assert '$any 2 › $not /state in ["open"] "closed" no' in text
 
 
-def test_editor_explains_how_to_name_a_field_that_starts_with_dollar(manager: Visitor, webhook: WebhookWithSecret):
+def test_editor_explains_how_to_name_a_field_that_starts_with_dollar(manager, webhook):
     text = check(manager, webhook, {"$ref": ["x"]})
 
     assert (
@@ -86,9 +86,7 @@ def test_editor_explains_how_to_name_a_field_that_starts_with_dollar(manager: Vi
     assert '{"$fields": {"$ref": …}}' in text
 
 
-def test_delivery_page_explains_the_condition_inside_not(
-    dashboard: Dashboard, manager: Visitor, webhook: WebhookWithSecret
-):
+def test_delivery_page_explains_the_condition_inside_not(dashboard, manager, webhook):
     dashboard.world.automation("triage", webhook, payload={"state": {"$not": {"$suffix": "ed"}}})
     [delivery] = dashboard.world.log(webhook)
 

@@ -1,10 +1,10 @@
 """The home page of a factory: what needs attention, the first steps, and the webhooks with their last 24 hours."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from hookmill.domain.activity import RATE_LIMITED, AttemptCounts
 from hookmill.domain.delivery import Label
@@ -17,7 +17,6 @@ from hookmill.domain.webhook import AuthMode, WebhookState
 from hookmill.management.activity import HOUR_US, Hour
 from hookmill.web.dashboard.chart import HEIGHT, chart
 from tests.dashboard.client import Dashboard, Elements, Visitor, dashboard_for_test, text_of
-from tests.dashboard.conftest import Installation
 from tests.support.world import World
 
 AGREED: Final = "agreed upon"
@@ -150,9 +149,7 @@ def receive_a_delivery(world: World) -> None:
         (select_an_unknown_webhook, "listener selects wh_nowhere, which is not a webhook", "/automations/aut_"),
     ],
 )
-def test_home_shows_what_needs_attention_with_a_link_to_fix_it(
-    dashboard: Dashboard, manager: Visitor, cause: Callable[[World], None], concern: str, link: str
-):
+def test_home_shows_what_needs_attention_with_a_link_to_fix_it(dashboard, manager, cause, concern, link):
     cause(dashboard.world)
 
     page = Elements(manager.get("/f/default").body)
@@ -162,7 +159,7 @@ def test_home_shows_what_needs_attention_with_a_link_to_fix_it(
     assert [link in button.attributes["href"] for button in buttons] == [True]
 
 
-def test_reason_of_a_failed_authentication_ends_with_one_full_stop(dashboard: Dashboard, manager: Visitor):
+def test_reason_of_a_failed_authentication_ends_with_one_full_stop(dashboard, manager):
     post_signed_by_github(dashboard.world, "another secret")
 
     text = home_text(manager)
@@ -172,13 +169,13 @@ def test_reason_of_a_failed_authentication_ends_with_one_full_stop(dashboard: Da
 
 
 @pytest.mark.parametrize("cause", [receive_a_delivery, repeat_an_id, delete_a_webhook_of_a_disabled_automation])
-def test_normal_operation_needs_no_attention(dashboard: Dashboard, manager: Visitor, cause: Callable[[World], None]):
+def test_normal_operation_needs_no_attention(dashboard, manager, cause):
     cause(dashboard.world)
 
     assert "Needs attention" not in home_text(manager)
 
 
-def test_concerns_that_lose_events_are_listed_first(dashboard: Dashboard, manager: Visitor):
+def test_concerns_that_lose_events_are_listed_first(dashboard, manager):
     repeat_a_body(dashboard.world)
     webhook = dashboard.world.webhook("zoo")
     dashboard.world.post(webhook, b"no JSON")
@@ -190,14 +187,14 @@ def test_concerns_that_lose_events_are_listed_first(dashboard: Dashboard, manage
     )
 
 
-def test_home_warns_that_the_disk_is_nearly_full(sqlite_store: str):
+def test_home_warns_that_the_disk_is_nearly_full(sqlite_store):
     for dashboard in dashboard_for_test(sqlite_store, lambda world: Dashboard(world, has_room=lambda: False)):
         assert "The disk is nearly full" in home_text(
             dashboard.member("mia@example.com", roles={"default": Role.VIEWER})
         )
 
 
-def test_full_disk_rejects_forms_that_add_but_not_a_disable(dashboard: Dashboard, manager: Visitor):
+def test_full_disk_rejects_forms_that_add_but_not_a_disable(dashboard, manager):
     path = f"/f/default/webhooks/{dashboard.world.webhook('few').webhook.uid}"
     dashboard.world.has_room = False
 
@@ -213,7 +210,7 @@ def test_full_disk_rejects_forms_that_add_but_not_a_disable(dashboard: Dashboard
     dashboard.failures.clear()
 
 
-def test_first_steps_are_shown_until_a_run_has_succeeded(dashboard: Dashboard, manager: Visitor):
+def test_first_steps_are_shown_until_a_run_has_succeeded(dashboard, manager):
     world = dashboard.world
     webhook = world.webhook(FIRST_START_NAME)
     world.automation(FIRST_START_NAME, webhook, prompt=FIRST_START_PROMPT, payload={"to": ["first"]})
@@ -244,7 +241,7 @@ def test_first_steps_are_shown_until_a_run_has_succeeded(dashboard: Dashboard, m
     assert "A factory groups" not in home_text(manager)
 
 
-def test_schedule_and_its_run_complete_no_first_step(dashboard: Dashboard, manager: Visitor):
+def test_schedule_and_its_run_complete_no_first_step(dashboard, manager):
     world = dashboard.world
     world.webhook("ci")
     schedule = {"provider": "schedule", "event": "cron_fired", "schedule": {"name": "a", "cron": "@daily"}}
@@ -259,7 +256,7 @@ def test_schedule_and_its_run_complete_no_first_step(dashboard: Dashboard, manag
     assert steps.count("done") == 1
 
 
-def test_command_that_sends_the_first_delivery_has_the_factory(dashboard: Dashboard):
+def test_command_that_sends_the_first_delivery_has_the_factory(dashboard):
     world = dashboard.world
     may = world.operator_of_new_factory("pay ship")
     world.management.webhooks.create(may, "ci", auth_mode=AuthMode.SIGNATURE, signature_scheme="standard_webhooks")
@@ -272,7 +269,7 @@ def test_command_that_sends_the_first_delivery_has_the_factory(dashboard: Dashbo
 
 
 @pytest.mark.parametrize(("role", "may_create"), [(Role.MANAGER, True), (Role.VIEWER, False)])
-def test_home_of_an_empty_factory_explains_the_start(dashboard: Dashboard, role: Role, may_create: bool):
+def test_home_of_an_empty_factory_explains_the_start(dashboard, role, may_create):
     member = dashboard.member("new@example.com", roles={"default": role})
 
     page = Elements(member.get("/f/default").body)
@@ -281,7 +278,7 @@ def test_home_of_an_empty_factory_explains_the_start(dashboard: Dashboard, role:
     assert any("big" in link.attributes.get("class", "") for link in page.with_tag("a")) == may_create
 
 
-def test_list_of_webhooks_redirects_to_the_home_page(manager: Visitor):
+def test_list_of_webhooks_redirects_to_the_home_page(manager):
     answer = manager.get("/f/default/webhooks")
 
     assert (answer.status, answer.headers["location"]) == (303, "/f/default")
@@ -324,7 +321,7 @@ def test_one_delivery_among_a_million_is_drawn():
     assert rejected.path == "M120 0V1"
 
 
-def test_home_page_leads_to_the_first_successful_run(page: Page, installation: Installation):
+def test_home_page_leads_to_the_first_successful_run(page, installation):
     page.goto(installation.url("/f/default"))
     open_page = page.context.new_page()
     open_page.goto(installation.url("/f/default"))

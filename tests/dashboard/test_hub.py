@@ -10,7 +10,6 @@ from starlette.requests import Request
 
 from hookmill.web.dashboard.live import Hub, LogFilter, Watcher
 from hookmill.web.dashboard.page_context import PageContext, Service
-from tests.support.world import World
 
 
 @pytest.fixture
@@ -22,7 +21,7 @@ def hub() -> Iterator[Hub]:
         signal.signal(number, handler)
 
 
-def test_failed_poll_is_reported_although_all_watchers_have_left(hub: Hub, world: World):
+def test_failed_poll_is_reported_although_all_watchers_have_left(hub, world):
     failures: list[str] = []
     service = Service(
         management=world.management,

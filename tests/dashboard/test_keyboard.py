@@ -100,7 +100,7 @@ def keyboard(page: Page) -> Keyboard:
 
 
 @pytest.mark.proof
-def test_member_sets_and_changes_the_password_and_signs_out(signed_out_page: Page, installation: Installation):
+def test_member_sets_and_changes_the_password_and_signs_out(signed_out_page, installation):
     keyboard = Keyboard(signed_out_page)
     signed_out_page.goto(installation.url(create_manager(installation, "kay@example.com", "Kay")))
     keyboard.type("Password", PASSWORD)
@@ -136,7 +136,7 @@ def test_member_sets_and_changes_the_password_and_signs_out(signed_out_page: Pag
 
 
 @pytest.mark.proof
-def test_webhook_is_created_managed_and_deleted(keyboard: Keyboard, installation: Installation):
+def test_webhook_is_created_managed_and_deleted(keyboard, installation):
     page = keyboard.page
     page.goto(installation.url("/f/default"))
     keyboard.follow_link("Create webhook")
@@ -179,7 +179,7 @@ def test_webhook_is_created_managed_and_deleted(keyboard: Keyboard, installation
 
 
 @pytest.mark.proof
-def test_secret_is_copied_used_replaced_synced_rotated_and_deleted(keyboard: Keyboard, installation: Installation):
+def test_secret_is_copied_used_replaced_synced_rotated_and_deleted(keyboard, installation):
     page = keyboard.page
     page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=installation.base_url)
     page.goto(installation.url("/f/default/secrets"))
@@ -232,7 +232,7 @@ def test_secret_is_copied_used_replaced_synced_rotated_and_deleted(keyboard: Key
 
 
 @pytest.mark.proof
-def test_log_is_filtered_opened_paused_and_resumed(keyboard: Keyboard, installation: Installation):
+def test_log_is_filtered_opened_paused_and_resumed(keyboard, installation):
     page = keyboard.page
     webhook = installation.management.webhooks.create(installation.may, "read by keyboard")
     delivery = installation.service.post(webhook, b'{"outer": {"inner": [1, 2]}, "plain": true}').delivery_id
@@ -271,7 +271,7 @@ def test_log_is_filtered_opened_paused_and_resumed(keyboard: Keyboard, installat
 
 
 @pytest.mark.proof
-def test_automation_is_edited_tested_disabled_and_deleted(keyboard: Keyboard, installation: Installation):
+def test_automation_is_edited_tested_disabled_and_deleted(keyboard, installation):
     page = keyboard.page
     webhook = installation.management.webhooks.create(installation.may, "listened to by keyboard")
     create_automation(installation, "Edited by keyboard", webhook)
@@ -305,7 +305,7 @@ def test_automation_is_edited_tested_disabled_and_deleted(keyboard: Keyboard, in
 
 
 @pytest.mark.proof
-def test_run_in_progress_is_opened_and_cancelled(keyboard: Keyboard, installation: Installation):
+def test_run_in_progress_is_opened_and_cancelled(keyboard, installation):
     page = keyboard.page
     webhook = installation.management.webhooks.create(installation.may, "started by keyboard")
     create_automation(installation, "Cancelled by keyboard", webhook, runner="waits")
@@ -332,7 +332,7 @@ def test_run_in_progress_is_opened_and_cancelled(keyboard: Keyboard, installatio
 
 
 @pytest.mark.proof
-def test_members_factories_and_api_keys_are_managed(keyboard: Keyboard, installation: Installation):
+def test_members_factories_and_api_keys_are_managed(keyboard, installation):
     page = keyboard.page
     page.goto(installation.url("/f/default"))
     keyboard.follow_link("Team")

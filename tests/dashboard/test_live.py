@@ -5,11 +5,9 @@ import re
 import socket
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Page, expect
 
 from hookmill.domain.permission import Role
 from hookmill.management import WebhookWithSecret
@@ -54,7 +52,7 @@ def deliver(installation: Installation, webhook: WebhookWithSecret, **headers: s
     return answer.delivery_id
 
 
-def test_delivery_is_on_screen_soon_after_its_202(page: Page, installation: Installation, webhook: WebhookWithSecret):
+def test_delivery_is_on_screen_soon_after_its_202(page, installation, webhook):
     open_live_log(page, installation)
     page.evaluate(RECORD_ARRIVALS)
     answers: dict[str, float] = {}
@@ -76,9 +74,7 @@ def test_delivery_is_on_screen_soon_after_its_202(page: Page, installation: Inst
     assert ids == sorted(ids, reverse=True)
 
 
-def test_delivery_with_a_slow_body_is_inserted_below_newer_ones(
-    page: Page, installation: Installation, webhook: WebhookWithSecret
-):
+def test_delivery_with_a_slow_body_is_inserted_below_newer_ones(page, installation, webhook):
     open_live_log(page, installation)
     body = b'{"slow": %d}' % time.time_ns()
     with socket.create_connection(("127.0.0.1", installation.service.port)) as slow:
@@ -97,7 +93,7 @@ def test_delivery_with_a_slow_body_is_inserted_below_newer_ones(
     expect(page.locator("#log tr[data-key]").nth(1)).to_have_attribute("id", older)
 
 
-def test_first_delivery_appears_with_its_number_of_runs(page: Page, installation: Installation):
+def test_first_delivery_appears_with_its_number_of_runs(page, installation):
     webhook = installation.management.webhooks.create(installation.may, "awaited")
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
     installation.management.automations.create(installation.may, "waiting", prompt="Look.", triggers=[trigger])
@@ -113,9 +109,7 @@ def test_first_delivery_appears_with_its_number_of_runs(page: Page, installation
     expect(page.locator("#log-empty")).to_have_count(0)
 
 
-def test_only_deliveries_that_match_the_filters_appear(
-    page: Page, installation: Installation, webhook: WebhookWithSecret
-):
+def test_only_deliveries_that_match_the_filters_appear(page, installation, webhook):
     other = installation.management.webhooks.create(installation.may, "another")
     open_live_log(page, installation, f"{LOG}?webhook={webhook.webhook.uid}&label=accepted&identity=wanted")
 
@@ -129,7 +123,7 @@ def test_only_deliveries_that_match_the_filters_appear(
     expect(page.locator("#log tr[data-key]")).to_have_count(1)
 
 
-def test_only_deliveries_of_the_event_type_appear(page: Page, installation: Installation):
+def test_only_deliveries_of_the_event_type_appear(page, installation):
     webhook = installation.management.webhooks.create(installation.may, "typed", event_header="X-Kind")
     open_live_log(page, installation, f"{LOG}?webhook={webhook.webhook.uid}&event=paid")
 
@@ -141,7 +135,7 @@ def test_only_deliveries_of_the_event_type_appear(page: Page, installation: Inst
     expect(page.locator("#log tr[data-key]")).to_have_count(1)
 
 
-def test_deliveries_during_a_pause_appear_after_it(page: Page, installation: Installation, webhook: WebhookWithSecret):
+def test_deliveries_during_a_pause_appear_after_it(page, installation, webhook):
     open_live_log(page, installation)
     page.get_by_role("button", name="Pause").click()
 
@@ -155,7 +149,7 @@ def test_deliveries_during_a_pause_appear_after_it(page: Page, installation: Ins
     expect(page.locator("#live-status")).to_have_text("3 new deliveries")
 
 
-def test_live_page_keeps_its_length(page: Page, installation: Installation):
+def test_live_page_keeps_its_length(page, installation):
     webhook = installation.management.webhooks.create(installation.may, "full")
     for _ in range(50):
         deliver(installation, webhook)
@@ -216,9 +210,7 @@ def session_cookie(installation: Installation, email: str = "ada@example.com") -
     return f"hookmill={token.reveal()}"
 
 
-def test_reconnected_stream_continues_after_the_last_event(
-    installation: Installation, webhook: WebhookWithSecret, open_stream: Callable[..., StreamClient]
-):
+def test_reconnected_stream_continues_after_the_last_event(installation, webhook, open_stream):
     cookie = session_cookie(installation)
     first = deliver(installation, webhook)
     missed = [deliver(installation, webhook), deliver(installation, webhook)]
@@ -229,7 +221,7 @@ def test_reconnected_stream_continues_after_the_last_event(
     assert events.index(f"id: {missed[0]}") < events.index(f"id: {missed[1]}")
 
 
-def test_stream_ends_soon_after_a_sign_out(installation: Installation, open_stream: Callable[..., StreamClient]):
+def test_stream_ends_soon_after_a_sign_out(installation, open_stream):
     cookie = session_cookie(installation)
     stream = open_stream(cookie)
     stream.read_until("retry")
@@ -241,9 +233,7 @@ def test_stream_ends_soon_after_a_sign_out(installation: Installation, open_stre
     assert time.monotonic() - signed_out_at < STREAM_END_SECONDS
 
 
-def test_stream_ends_soon_after_the_member_lost_the_role(
-    installation: Installation, open_stream: Callable[..., StreamClient]
-):
+def test_stream_ends_soon_after_the_member_lost_the_role(installation, open_stream):
     may_administer = installation.may_administer
     member = installation.management.members.add(may_administer, "leo@example.com", "Leo")
     installation.management.members.set_role(may_administer, member.id, "default", Role.VIEWER)
@@ -258,9 +248,7 @@ def test_stream_ends_soon_after_the_member_lost_the_role(
     assert "event: end\ndata: signed-out" in stream.read_to_end()
 
 
-def test_fifth_stream_of_a_session_ends_the_first(
-    installation: Installation, webhook: WebhookWithSecret, open_stream: Callable[..., StreamClient]
-):
+def test_fifth_stream_of_a_session_ends_the_first(installation, webhook, open_stream):
     cookie = session_cookie(installation)
     streams = [open_stream(cookie) for _ in range(5)]
     for stream in streams[1:]:
@@ -273,15 +261,13 @@ def test_fifth_stream_of_a_session_ends_the_first(
         assert f"id: {delivery}" in stream.read_until(f"id: {delivery}")
 
 
-def test_unauthenticated_client_gets_no_stream(installation: Installation):
+def test_unauthenticated_client_gets_no_stream(installation):
     answer = installation.service.request("GET", f"{LOG}/live")
 
     assert (answer.status, answer.headers["location"]) == (303, f"/sign-in?next={'%2Ff%2Fdefault%2Fdeliveries%2Flive'}")
 
 
-def test_page_shows_that_live_updates_ended_after_a_sign_out(
-    new_profile: Callable[..., BrowserContext], installation: Installation
-):
+def test_page_shows_that_live_updates_ended_after_a_sign_out(new_profile, installation):
     cookie = session_cookie(installation)
     name, _, value = cookie.partition("=")
     context = new_profile()
@@ -295,7 +281,7 @@ def test_page_shows_that_live_updates_ended_after_a_sign_out(
     expect(page.get_by_role("button", name="Pause")).to_be_hidden()
 
 
-def test_open_streams_do_not_delay_a_stop_and_reconnect(tmp_path: Path, browser: Browser):
+def test_open_streams_do_not_delay_a_stop_and_reconnect(tmp_path, browser):
     # A profile of `new_profile` would fail: a stopped service causes errors on the console.
     context = browser.new_context()
     with serving(tmp_path / "data") as service, service.management() as management:
@@ -330,7 +316,7 @@ def test_open_streams_do_not_delay_a_stop_and_reconnect(tmp_path: Path, browser:
 
 
 @pytest.mark.proof
-def test_live_pages_are_accessible(check_accessibility: Any, installation: Installation, webhook: WebhookWithSecret):
+def test_live_pages_are_accessible(check_accessibility, installation, webhook):
     def receive_a_delivery(page: Page) -> None:
         expect(page.locator("#live-state")).to_have_text("Live")
         delivery = deliver(installation, webhook)

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from tests.dashboard.conftest import PASSWORD, Installation
 from tests.support.postgres import Postgres
@@ -23,9 +23,7 @@ def installation(postgres_server: Postgres, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.mark.proof
-def test_first_admin_creates_a_webhook_and_an_automation_with_a_filter(
-    signed_out_page: Page, installation: Installation
-):
+def test_first_admin_creates_a_webhook_and_an_automation_with_a_filter(signed_out_page, installation):
     page = signed_out_page
     link = installation.management.sessions.create_first_link()
     assert link is not None

@@ -1,7 +1,7 @@
 """Signing in with OpenID Connect: a real browser, a real service and a real provider."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
@@ -68,9 +68,7 @@ def sign_in(page: Page, installation: Installation, user: str) -> None:
     enter_user(page, user)
 
 
-def test_person_signs_in_at_the_provider_and_out_again(
-    signed_out_page: Page, installation: Installation, provider: OpenIdProvider
-):
+def test_person_signs_in_at_the_provider_and_out_again(signed_out_page, installation, provider):
     page = signed_out_page
     page.goto(installation.url("/account"))
     page.get_by_role("link", name="Sign in with Example ID").click()
@@ -89,9 +87,7 @@ def test_person_signs_in_at_the_provider_and_out_again(
     expect(page).to_have_url(re.compile("/sign-in"))
 
 
-def test_groups_at_the_provider_decide_the_roles_at_each_sign_in(
-    signed_out_page: Page, installation: Installation, provider: OpenIdProvider
-):
+def test_groups_at_the_provider_decide_the_roles_at_each_sign_in(signed_out_page, installation, provider):
     page = signed_out_page
     sign_in(page, installation, "root")
     expect(page.get_by_role("link", name="Team", exact=True)).to_be_visible()
@@ -104,9 +100,7 @@ def test_groups_at_the_provider_decide_the_roles_at_each_sign_in(
     expect(page.get_by_role("link", name="Team", exact=True)).to_have_count(0)
 
 
-def test_expired_session_leads_to_the_provider_and_back(
-    signed_out_page: Page, installation: Installation, provider: OpenIdProvider
-):
+def test_expired_session_leads_to_the_provider_and_back(signed_out_page, installation, provider):
     page = signed_out_page
     sign_in(page, installation, "grace")
     expect(page.get_by_role("button", name="Sign out")).to_be_visible()
@@ -120,9 +114,7 @@ def test_expired_session_leads_to_the_provider_and_back(
     expect(page).to_have_url(installation.url("/f/default/runs"))
 
 
-def test_member_connects_an_account_with_a_link(
-    signed_out_page: Page, installation: Installation, provider: OpenIdProvider
-):
+def test_member_connects_an_account_with_a_link(signed_out_page, installation, provider):
     page = signed_out_page
     provider.set_users(USERS | {"edsger": {"email": "edsger@example.com", "groups": ["developers"]}})
     installation.management.members.add(installation.may_administer, "edsger@example.com", "Edsger")
@@ -138,9 +130,7 @@ def test_member_connects_an_account_with_a_link(
 
 
 @pytest.mark.proof
-def test_pages_of_signing_in_are_accessible(
-    check_accessibility: Callable[..., None], installation: Installation, provider: OpenIdProvider
-):
+def test_pages_of_signing_in_are_accessible(check_accessibility, installation, provider):
     management, may = installation.management, installation.may_administer
     token = management.sessions.create_link(may, "ada@example.com").reveal()
     key = IdentityKey(provider.issuer, "lin")

@@ -81,7 +81,7 @@ def values_on(page: bytes, names: Fields) -> dict[str, str | list[str]]:
 
 
 @pytest.mark.parametrize(("filled", "stored", "text"), OPTIONS.values(), ids=OPTIONS)
-def test_option_is_stored_shown_kept_and_removed(dashboard: Dashboard, filled: Fields, stored: Any, text: str):
+def test_option_is_stored_shown_kept_and_removed(dashboard, filled, stored, text):
     manager = dashboard.member("manager@example.com", roles={"default": Role.MANAGER})
 
     def options() -> Any:
@@ -122,7 +122,7 @@ def test_option_is_stored_shown_kept_and_removed(dashboard: Dashboard, filled: F
         ({"schedule_name": "", "schedule_cron": ""}, "Select at least one webhook, or add a schedule."),
     ],
 )
-def test_unusable_option_is_shown_with_its_problem(dashboard: Dashboard, filled: Fields, problem: str):
+def test_unusable_option_is_shown_with_its_problem(dashboard, filled, problem):
     manager = dashboard.member("manager@example.com", roles={"default": Role.MANAGER})
 
     answer = manager.post("/f/default/automations/new", pairs(FORM, NIGHTLY, filled))
@@ -130,7 +130,7 @@ def test_unusable_option_is_shown_with_its_problem(dashboard: Dashboard, filled:
     assert (answer.status, problem in text_of(answer.body)) == (422, True)
 
 
-def test_schedules_are_stored_shown_and_removed(dashboard: Dashboard):
+def test_schedules_are_stored_shown_and_removed(dashboard):
     manager = dashboard.member("manager@example.com", roles={"default": Role.MANAGER})
     schedules: Fields = {
         "schedule_name": ["nightly", "often"],
@@ -164,7 +164,7 @@ def test_schedules_are_stored_shown_and_removed(dashboard: Dashboard):
 @pytest.mark.parametrize(
     ("button", "name"), [("Add another schedule", "schedule_name"), ("Add another field", "field_name")]
 )
-def test_button_adds_an_empty_row_and_keeps_the_others(dashboard: Dashboard, button: str, name: str):
+def test_button_adds_an_empty_row_and_keeps_the_others(dashboard, button, name):
     manager = dashboard.member("manager@example.com", roles={"default": Role.MANAGER})
     path, filled = "/f/default/automations/new", FORM | NIGHTLY | {"field_name": "pr", "field_pointer": "/n"}
     before = manager.post(path, filled | {"do": "check"}).body

@@ -188,7 +188,7 @@ def test_every_page_requires_the_role_of_its_row():
 
 
 @pytest.mark.parametrize("visitor", VISITORS)
-def test_visitor_without_permission_is_refused_and_changes_nothing(scene: Scene, visitor: str):
+def test_visitor_without_permission_is_refused_and_changes_nothing(scene, visitor):
     entries_before = scene.dashboard.audit_entry_count()
     expected = expected_decisions(visitor, allowed=False)
 
@@ -199,7 +199,7 @@ def test_visitor_without_permission_is_refused_and_changes_nothing(scene: Scene,
 
 
 @pytest.mark.parametrize("visitor", VISITORS)
-def test_visitor_with_permission_sees_the_page(scene: Scene, visitor: str):
+def test_visitor_with_permission_sees_the_page(scene, visitor):
     expected = {
         page: decision
         for page, decision in expected_decisions(visitor, allowed=True).items()
@@ -212,7 +212,7 @@ def test_visitor_with_permission_sees_the_page(scene: Scene, visitor: str):
 
 
 @pytest.mark.parametrize("visitor", VISITORS)
-def test_visitor_is_offered_no_form_and_no_link_that_is_refused(scene: Scene, visitor: str):
+def test_visitor_is_offered_no_form_and_no_link_that_is_refused(scene, visitor):
     refused = [
         re.compile(re.sub(r"{\w+}", "[^/?#]+", page.partition(" ")[2]))
         for page in expected_decisions(visitor, allowed=False)
@@ -229,7 +229,7 @@ def test_visitor_is_offered_no_form_and_no_link_that_is_refused(scene: Scene, vi
     assert forms > 0
 
 
-def test_visitor_with_permission_can_submit_the_form(migrated_sqlite: Path):
+def test_visitor_with_permission_can_submit_the_form(migrated_sqlite):
     for scene in scene_for_test(migrated_sqlite):
         for visitor in ("viewer", "manager", "admin"):
             for page in expected_decisions(visitor, allowed=True):

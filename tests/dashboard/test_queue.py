@@ -54,7 +54,7 @@ def page_text(visitor: Visitor, path: str = QUEUE) -> str:
     return text_of(answer.body)
 
 
-def test_queue_page_shows_counts_runs_and_workers(dashboard: Dashboard, viewer: Visitor):
+def test_queue_page_shows_counts_runs_and_workers(dashboard, viewer):
     queue_runs(dashboard, 3, concurrency={})
     work(dashboard, claims_max=1)
     queue_runs(dashboard, 2)
@@ -70,7 +70,7 @@ def test_queue_page_shows_counts_runs_and_workers(dashboard: Dashboard, viewer: 
     assert "No worker is alive" not in text
 
 
-def test_waiting_run_links_to_the_run_that_it_waits_for(dashboard: Dashboard, viewer: Visitor):
+def test_waiting_run_links_to_the_run_that_it_waits_for(dashboard, viewer):
     queue_runs(dashboard, 2, concurrency={})
     work(dashboard, claims_max=1)
     [active] = dashboard.management.runs.queue(dashboard.world.may).running
@@ -80,14 +80,14 @@ def test_waiting_run_links_to_the_run_that_it_waits_for(dashboard: Dashboard, vi
     assert links.count(f"/f/default/runs/{run_id(active.run.id)}") == 2
 
 
-def test_waiting_run_names_the_key_only_if_its_policy_has_one(dashboard: Dashboard, viewer: Visitor):
+def test_waiting_run_names_the_key_only_if_its_policy_has_one(dashboard, viewer):
     queue_runs(dashboard, 2, concurrency={"key": "/missing"})
     work(dashboard)
 
     assert "It waits until a run with the same key ends." in page_text(viewer)
 
 
-def test_page_of_a_skipped_run_says_that_it_never_started(dashboard: Dashboard, viewer: Visitor):
+def test_page_of_a_skipped_run_says_that_it_never_started(dashboard, viewer):
     queue_runs(dashboard, 2, concurrency={"when_busy": "skip"})
     work(dashboard)
     [skipped] = dashboard.management.runs.newest(dashboard.world.may, state=RunState.SKIPPED)
@@ -97,7 +97,7 @@ def test_page_of_a_skipped_run_says_that_it_never_started(dashboard: Dashboard, 
     assert "No files: this run never started." in text
 
 
-def test_list_of_runs_shows_why_a_queued_run_waits(dashboard: Dashboard, viewer: Visitor):
+def test_list_of_runs_shows_why_a_queued_run_waits(dashboard, viewer):
     queue_runs(dashboard, 2, concurrency={})
     work(dashboard)
 
@@ -107,7 +107,7 @@ def test_list_of_runs_shows_why_a_queued_run_waits(dashboard: Dashboard, viewer:
     assert "queued automation 0" in text
 
 
-def test_queue_page_warns_if_no_worker_is_alive(dashboard: Dashboard, viewer: Visitor):
+def test_queue_page_warns_if_no_worker_is_alive(dashboard, viewer):
     assert "No worker is alive" not in page_text(viewer)
 
     queue_runs(dashboard, 1)
@@ -124,14 +124,14 @@ def test_queue_page_warns_if_no_worker_is_alive(dashboard: Dashboard, viewer: Vi
     assert "no heartbeat" in with_dead_worker
 
 
-def test_run_that_waits_for_a_limit_shows_the_limit(dashboard: Dashboard, viewer: Visitor):
+def test_run_that_waits_for_a_limit_shows_the_limit(dashboard, viewer):
     queue_runs(dashboard, 2, max_running=1)
     work(dashboard, claims_max=1)
 
     assert "It waits until another run of its automation ends: only 1 may run at the same time." in page_text(viewer)
 
 
-def test_queue_pages_contain_each_run_once(dashboard: Dashboard, viewer: Visitor, monkeypatch: pytest.MonkeyPatch):
+def test_queue_pages_contain_each_run_once(dashboard, viewer, monkeypatch):
     monkeypatch.setattr(queue_page, "PAGE_SIZE", 2)
     queue_runs(dashboard, 5)
     work(dashboard)
@@ -148,7 +148,7 @@ def test_queue_pages_contain_each_run_once(dashboard: Dashboard, viewer: Visitor
     assert len(ids) == 5
 
 
-def test_poll_of_an_unchanged_queue_gets_204(dashboard: Dashboard, viewer: Visitor):
+def test_poll_of_an_unchanged_queue_gets_204(dashboard, viewer):
     queue_runs(dashboard, 1)
     blocks = Elements(viewer.get(QUEUE).body).with_tag("div")
     [poll_url] = [block.attributes["hx-get"] for block in blocks if block.attributes.get("id") == "queue"]
@@ -160,7 +160,7 @@ def test_poll_of_an_unchanged_queue_gets_204(dashboard: Dashboard, viewer: Visit
     assert (unchanged.status, changed.status) == (204, 200)
 
 
-def test_invalid_queue_position_is_rejected(viewer: Visitor):
+def test_invalid_queue_position_is_rejected(viewer):
     assert viewer.get(f"{QUEUE}?after=run_1").status == 422
 
 
@@ -172,7 +172,7 @@ def manager(dashboard: Dashboard) -> Visitor:
     return dashboard.member("manager@example.com", roles={"default": Role.MANAGER})
 
 
-def test_all_waiting_runs_are_cancelled_after_a_confirmation(dashboard: Dashboard, manager: Visitor):
+def test_all_waiting_runs_are_cancelled_after_a_confirmation(dashboard, manager):
     queue_runs(dashboard, 2, concurrency={})
     work(dashboard, claims_max=1)
     queue_runs(dashboard, 2)
@@ -190,7 +190,7 @@ def test_all_waiting_runs_are_cancelled_after_a_confirmation(dashboard: Dashboar
     assert "No runs wait." in text
 
 
-def test_waiting_runs_of_one_automation_are_cancelled(dashboard: Dashboard, manager: Visitor):
+def test_waiting_runs_of_one_automation_are_cancelled(dashboard, manager):
     queue_runs(dashboard, 2)
     queue_runs(dashboard, 3)
     [first, _] = dashboard.management.automations.all(dashboard.world.may)
@@ -202,6 +202,6 @@ def test_waiting_runs_of_one_automation_are_cancelled(dashboard: Dashboard, mana
     assert "0 running 3 ready" in text
 
 
-def test_message_about_cancelled_runs_requires_a_number(dashboard: Dashboard, viewer: Visitor):
+def test_message_about_cancelled_runs_requires_a_number(dashboard, viewer):
     assert "were cancelled" not in page_text(viewer, f"{QUEUE}?cancelled=many")
     assert "1 waiting run was cancelled." in page_text(viewer, f"{QUEUE}?cancelled=1")

@@ -41,7 +41,7 @@ def text_area(page: bytes) -> str:
     return html.unescape(match[1])
 
 
-def test_results_are_set_kept_with_their_pointers_and_removed(dashboard: Dashboard):
+def test_results_are_set_kept_with_their_pointers_and_removed(dashboard):
     manager = dashboard.member("manager@example.com", roles={"default": Role.MANAGER})
     manager.post("/f/default/automations/new", {**FORM, "results": LINES})
     [automation] = dashboard.management.automations.all(dashboard.world.may)
@@ -74,7 +74,7 @@ def test_results_are_set_kept_with_their_pointers_and_removed(dashboard: Dashboa
     ],
     ids=range(7),
 )
-def test_unusable_line_is_shown_again_with_its_problem(dashboard: Dashboard, lines: str, problem: str):
+def test_unusable_line_is_shown_again_with_its_problem(dashboard, lines, problem):
     manager = dashboard.member("manager@example.com", roles={"default": Role.MANAGER})
 
     answer = manager.post("/f/default/automations/new", {**FORM, "results": lines})

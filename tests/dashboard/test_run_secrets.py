@@ -13,7 +13,7 @@ def dashboard(sqlite_store: str) -> Iterator[Dashboard]:
     yield from dashboard_for_test(sqlite_store)
 
 
-def test_secret_for_runs_is_created_handed_over_and_removed(dashboard: Dashboard):
+def test_secret_for_runs_is_created_handed_over_and_removed(dashboard):
     manager = dashboard.member("manager@example.com", roles={"default": Role.MANAGER})
     schedule = {"schedule_name": "nightly", "schedule_cron": "@daily", "schedule_catch_up": "once"}
     form = {"name": "deploy", "prompt": "Go.", "runner": "package", "enabled": "yes", "do": "save", **schedule}

@@ -3,12 +3,11 @@
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import Page, expect
 
 from hookmill.domain.ids import run_id
 from hookmill.domain.run import RunState
@@ -82,9 +81,7 @@ def end_file(installation: Installation) -> Iterator[Path]:
     path.unlink(missing_ok=True)
 
 
-def test_run_page_shows_the_values_of_fields_as_text(
-    page: Page, installation: Installation, webhooks: dict[str, WebhookWithSecret]
-):
+def test_run_page_shows_the_values_of_fields_as_text(page, installation, webhooks):
     automation_id = create_automation(installation, "with fields", webhooks["package"])
     fields = {"at": "/at", "title": "/title", "none": "/none", "all": "/all"}
     body = b'{"at": 12345678901234567890, "title": "<b>Fix</b> \\u202e", "all": [1]}'
@@ -103,9 +100,7 @@ def test_run_page_shows_the_values_of_fields_as_text(
     installation.management.automations.delete(installation.may, automation_id)
 
 
-def test_run_page_follows_the_output_and_the_state_of_a_run(
-    page: Page, installation: Installation, webhooks: dict[str, WebhookWithSecret], end_file: Path
-):
+def test_run_page_follows_the_output_and_the_state_of_a_run(page, installation, webhooks, end_file):
     run = start_run(installation, webhooks["prints"])
     page.goto(installation.url(f"{RUNS}/{run}"))
     progress = page.locator("#progress")
@@ -123,9 +118,7 @@ def test_run_page_follows_the_output_and_the_state_of_a_run(
     assert progress.get_attribute("hx-trigger") is None
 
 
-def test_page_of_a_finished_run_shows_its_files(
-    page: Page, installation: Installation, webhooks: dict[str, WebhookWithSecret], end_file: Path
-):
+def test_page_of_a_finished_run_shows_its_files(page, installation, webhooks, end_file):
     end_file.touch()
     run = start_run(installation, webhooks["prints"])
     wait_until(installation, run, RunState.SUCCEEDED)
@@ -151,9 +144,7 @@ def download(page: Page, name: str) -> Path:
     return downloading.value.path()
 
 
-def test_symbolic_link_in_a_package_is_not_followed(
-    page: Page, installation: Installation, webhooks: dict[str, WebhookWithSecret]
-):
+def test_symbolic_link_in_a_package_is_not_followed(page, installation, webhooks):
     run = start_run(installation, webhooks["links"])
     wait_until(installation, run, RunState.SUCCEEDED, RunState.FAILED)
     key = (installation.service.data_dir / "master.key").read_text().strip()
@@ -168,7 +159,7 @@ def test_symbolic_link_in_a_package_is_not_followed(
         assert key not in answer.text()
 
 
-def test_run_is_cancelled(page: Page, installation: Installation, webhooks: dict[str, WebhookWithSecret]):
+def test_run_is_cancelled(page, installation, webhooks):
     run = start_run(installation, webhooks["prints"])
     wait_until(installation, run, RunState.RUNNING)
     page.goto(installation.url(f"{RUNS}/{run}"))
@@ -182,11 +173,7 @@ def test_run_is_cancelled(page: Page, installation: Installation, webhooks: dict
 
 
 def test_cancellation_of_a_run_that_has_ended_is_rejected(
-    new_profile: Callable[..., BrowserContext],
-    signed_in_state: Any,
-    installation: Installation,
-    webhooks: dict[str, WebhookWithSecret],
-    end_file: Path,
+    new_profile, signed_in_state, installation, webhooks, end_file
 ):
     run = start_run(installation, webhooks["prints"])
     wait_until(installation, run, RunState.RUNNING)
@@ -201,12 +188,7 @@ def test_cancellation_of_a_run_that_has_ended_is_rejected(
     expect(page.get_by_role("button", name="Cancel run")).to_have_count(0)
 
 
-def test_runs_are_filtered_without_scripts(
-    new_profile: Callable[..., BrowserContext],
-    signed_in_state: Any,
-    installation: Installation,
-    webhooks: dict[str, WebhookWithSecret],
-):
+def test_runs_are_filtered_without_scripts(new_profile, signed_in_state, installation, webhooks):
     run = start_run(installation, webhooks["package"])
     wait_until(installation, run, RunState.SUCCEEDED)
     page = new_profile(java_script_enabled=False, storage_state=signed_in_state).new_page()
@@ -229,9 +211,7 @@ def test_runs_are_filtered_without_scripts(
 
 
 @pytest.mark.parametrize("page_name", ["runs", only_in_proof("automation")])
-def test_list_of_runs_updates_itself_and_keeps_the_focus(
-    page: Page, installation: Installation, webhooks: dict[str, WebhookWithSecret], end_file: Path, page_name: str
-):
+def test_list_of_runs_updates_itself_and_keeps_the_focus(page, installation, webhooks, end_file, page_name):
     automation = installation.management.automations.get(installation.may, "by prints")
     path = RUNS if page_name == "runs" else f"/f/default/automations/{automation.id}"
     first = start_run(installation, webhooks["prints"])
@@ -252,7 +232,7 @@ def test_list_of_runs_updates_itself_and_keeps_the_focus(
     wait_until(installation, second, RunState.SUCCEEDED)
 
 
-def test_hidden_page_does_not_poll_the_list_of_runs(page: Page, installation: Installation):
+def test_hidden_page_does_not_poll_the_list_of_runs(page, installation):
     polls: list[str] = []
     page.on("request", lambda request: polls.append(request.url) if "/runs/rows" in request.url else None)
     page.clock.install()
@@ -279,9 +259,7 @@ def set_hidden(page: Page, hidden: bool) -> None:
     )
 
 
-def test_page_of_the_queue_updates_itself(
-    page: Page, installation: Installation, webhooks: dict[str, WebhookWithSecret], end_file: Path
-):
+def test_page_of_the_queue_updates_itself(page, installation, webhooks, end_file):
     page.goto(installation.url(f"{RUNS}/queue"))
     expect(page.get_by_text("No runs are running.")).to_be_visible()
 

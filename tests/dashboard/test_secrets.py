@@ -1,15 +1,12 @@
 """Team secrets in the dashboard: shown once, replaced, synced and deleted."""
 
 import re
-from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.dashboard.conftest import Installation
 
-
-def test_generated_secret_is_shown_once(page: Page, installation: Installation):
+def test_generated_secret_is_shown_once(page, installation):
     page.goto(installation.url("/f/default/secrets"))
     page.get_by_label("Name").fill("GENERATED")
     page.get_by_role("button", name="Create secret").click()
@@ -22,7 +19,7 @@ def test_generated_secret_is_shown_once(page: Page, installation: Installation):
     assert value not in page.content()
 
 
-def test_typed_secret_is_never_shown_even_if_its_name_is_rejected(page: Page, installation: Installation):
+def test_typed_secret_is_never_shown_even_if_its_name_is_rejected(page, installation):
     page.goto(installation.url("/f/default/secrets"))
     page.get_by_label("Name").fill("no good name")
     page.get_by_label("Use my own").check()
@@ -40,7 +37,7 @@ def test_typed_secret_is_never_shown_even_if_its_name_is_rejected(page: Page, in
     assert "known to me alone" not in rejection_page + page.content()
 
 
-def test_new_value_works_only_after_the_webhook_is_synced(page: Page, installation: Installation):
+def test_new_value_works_only_after_the_webhook_is_synced(page, installation):
     webhook = installation.management.webhooks.create(installation.may, "synced later", secret_name="CHANGING")
     page.goto(installation.url("/f/default/secrets/CHANGING#replace"))
     page.get_by_role("button", name="Replace value").click()
@@ -58,7 +55,7 @@ def test_new_value_works_only_after_the_webhook_is_synced(page: Page, installati
     assert (before, after) == ([202, 401], [401, 202])
 
 
-def test_secret_can_be_deleted_only_if_no_webhook_uses_it(page: Page, installation: Installation):
+def test_secret_can_be_deleted_only_if_no_webhook_uses_it(page, installation):
     installation.management.webhooks.create(installation.may, "user of a secret", secret_name="IN_USE")
     installation.management.secrets.create(installation.may, "FREE")
     page.goto(installation.url("/f/default/secrets/IN_USE#delete"))
@@ -72,7 +69,7 @@ def test_secret_can_be_deleted_only_if_no_webhook_uses_it(page: Page, installati
 
 
 @pytest.mark.proof
-def test_secret_pages_are_accessible(check_accessibility: Callable[..., None], installation: Installation):
+def test_secret_pages_are_accessible(check_accessibility, installation):
     installation.management.webhooks.create(installation.may, "orders", secret_name="ORDERS")
     installation.management.secrets.replace(installation.may, "ORDERS")
 

@@ -94,7 +94,7 @@ def submit_sign_in(
 
 
 @pytest.mark.parametrize("headers", FOREIGN_ORIGINS.values(), ids=FOREIGN_ORIGINS)
-def test_form_of_another_site_is_refused_and_changes_nothing(scene: Scene, headers: list[tuple[str, str]]):
+def test_form_of_another_site_is_refused_and_changes_nothing(scene, headers):
     admin = scene.visitors["admin"]
     digest_before = store_digest(scene.dashboard.world)
 
@@ -112,7 +112,7 @@ def test_form_of_another_site_is_refused_and_changes_nothing(scene: Scene, heade
 
 
 @pytest.mark.parametrize("token", ["", "guessed", csrf_token_of(""), csrf_token_of("another session")])
-def test_form_without_the_csrf_token_of_its_session_is_refused(scene: Scene, token: str):
+def test_form_without_the_csrf_token_of_its_session_is_refused(scene, token):
     digest_before = store_digest(scene.dashboard.world)
 
     for page in FORMS_OF_MEMBERS:
@@ -128,7 +128,7 @@ def test_form_without_the_csrf_token_of_its_session_is_refused(scene: Scene, tok
 
 
 @pytest.mark.parametrize("content_type", ["text/plain", "application/json", "multipart/form-data; boundary=x", ""])
-def test_body_of_another_content_type_is_rejected(scene: Scene, content_type: str):
+def test_body_of_another_content_type_is_rejected(scene, content_type):
     admin = scene.visitors["admin"]
     digest_before = store_digest(scene.dashboard.world)
 
@@ -145,7 +145,7 @@ def test_body_of_another_content_type_is_rejected(scene: Scene, content_type: st
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS"])
-def test_only_post_changes_anything(scene: Scene, method: str):
+def test_only_post_changes_anything(scene, method):
     admin = scene.visitors["admin"]
     fields = urlencode({"csrf": csrf_token_of(admin.session or ""), "name": "changed", "is_admin": "yes"})
     digest_before = store_digest(scene.dashboard.world)
@@ -157,7 +157,7 @@ def test_only_post_changes_anything(scene: Scene, method: str):
     assert store_digest(scene.dashboard.world) == digest_before
 
 
-def test_opening_every_page_changes_nothing(scene: Scene):
+def test_opening_every_page_changes_nothing(scene):
     digest_before = store_digest(scene.dashboard.world)
 
     for page in pages_by_method("GET"):
@@ -168,7 +168,7 @@ def test_opening_every_page_changes_nothing(scene: Scene):
 # Sessions
 
 
-def test_session_cookie_of_an_https_service_is_bound_to_its_host(secure_dashboard: Dashboard):
+def test_session_cookie_of_an_https_service_is_bound_to_its_host(secure_dashboard):
     secure_dashboard.member("ada-secure@example.com")
 
     cookie = cookie_of(submit_sign_in(secure_dashboard, "ada-secure@example.com"))
@@ -178,14 +178,14 @@ def test_session_cookie_of_an_https_service_is_bound_to_its_host(secure_dashboar
     assert cookie["samesite"].lower() == "lax"
 
 
-def test_https_service_ignores_the_cookie_without_a_host_prefix(secure_dashboard: Dashboard):
+def test_https_service_ignores_the_cookie_without_a_host_prefix(secure_dashboard):
     ada = secure_dashboard.member("ada-plain@example.com")
 
     assert ada.get("/account").status == 200
     assert redirects_to_sign_in(ada.get("/account", headers=[("Cookie", f"{PLAIN_COOKIE}={ada.session}")]))
 
 
-def test_sign_out_ends_the_session_and_deletes_the_cookie(secure_dashboard: Dashboard):
+def test_sign_out_ends_the_session_and_deletes_the_cookie(secure_dashboard):
     ada = secure_dashboard.member("ada-out@example.com")
 
     answer = ada.post("/sign-out")
@@ -195,7 +195,7 @@ def test_sign_out_ends_the_session_and_deletes_the_cookie(secure_dashboard: Dash
     assert redirects_to_sign_in(ada.get("/account"))
 
 
-def test_sign_in_does_not_adopt_a_session_chosen_by_the_client(dashboard: Dashboard):
+def test_sign_in_does_not_adopt_a_session_chosen_by_the_client(dashboard):
     dashboard.member("ada-fixed@example.com")
     chosen_token = "c" * 43
 
@@ -210,7 +210,7 @@ def test_sign_in_does_not_adopt_a_session_chosen_by_the_client(dashboard: Dashbo
     assert redirects_to_sign_in(Visitor(dashboard, chosen_token).get("/account"))
 
 
-def test_every_sign_in_starts_a_new_session(dashboard: Dashboard):
+def test_every_sign_in_starts_a_new_session(dashboard):
     first = dashboard.member("ada-twice@example.com").session
 
     sessions = {cookie_of(submit_sign_in(dashboard, "ada-twice@example.com")).value for _ in range(2)}
@@ -219,7 +219,7 @@ def test_every_sign_in_starts_a_new_session(dashboard: Dashboard):
     assert all(len(session) >= 43 for session in sessions)
 
 
-def test_password_change_ends_all_sessions_and_starts_a_new_one(dashboard: Dashboard):
+def test_password_change_ends_all_sessions_and_starts_a_new_one(dashboard):
     ada = dashboard.member("ada-new@example.com")
     other_session = Visitor(dashboard, cookie_of(submit_sign_in(dashboard, "ada-new@example.com")).value)
 
@@ -231,7 +231,7 @@ def test_password_change_ends_all_sessions_and_starts_a_new_one(dashboard: Dashb
     assert Visitor(dashboard, cookie_of(answer).value).get("/account").status == 200
 
 
-def test_polls_of_an_open_page_do_not_keep_the_session_alive(dashboard: Dashboard):
+def test_polls_of_an_open_page_do_not_keep_the_session_alive(dashboard):
     ada = dashboard.member("ada-watching@example.com", roles={"default": Role.VIEWER})
     poll_path = "/f/default/runs/rows"
     assert ada.get(poll_path).status == 200
@@ -245,7 +245,7 @@ def test_polls_of_an_open_page_do_not_keep_the_session_alive(dashboard: Dashboar
     assert redirects_to_sign_in(ada.get("/account"))
 
 
-def test_removal_of_a_role_or_member_takes_effect_immediately(dashboard: Dashboard):
+def test_removal_of_a_role_or_member_takes_effect_immediately(dashboard):
     ada = dashboard.member("ada-gone@example.com", roles={"default": Role.MANAGER})
     assert ada.get("/f/default/audit").status == 200
 
@@ -256,7 +256,7 @@ def test_removal_of_a_role_or_member_takes_effect_immediately(dashboard: Dashboa
     assert redirects_to_sign_in(ada.get("/account"))
 
 
-def test_copy_of_the_store_contains_no_usable_session(dashboard: Dashboard):
+def test_copy_of_the_store_contains_no_usable_session(dashboard):
     ada = dashboard.member("ada-dump@example.com")
     with closing(sqlite3.connect(dashboard.world.url.removeprefix("sqlite:///"))) as connection:
         dump = "\n".join(connection.iterdump())
@@ -270,7 +270,7 @@ def test_copy_of_the_store_contains_no_usable_session(dashboard: Dashboard):
 # Guessed passwords
 
 
-def test_installation_without_members_has_no_default_account(dashboard: Dashboard):
+def test_installation_without_members_has_no_default_account(dashboard):
     for email in ("admin", "admin@example.com", "operator", ""):
         assert submit_sign_in(dashboard, email, "admin").status in {401, 429}
     for page in pages_by_method("GET"):
@@ -279,7 +279,7 @@ def test_installation_without_members_has_no_default_account(dashboard: Dashboar
             assert redirects_to_sign_in(dashboard.unauthenticated.get(path)), page.path
 
 
-def test_flood_of_guesses_does_not_lock_out_the_right_password(dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch):
+def test_flood_of_guesses_does_not_lock_out_the_right_password(dashboard, monkeypatch):
     monkeypatch.setattr(sign_in_limits, "DELAY_SECONDS_MAX", 0.0)
     dashboard.member("ada-flood@example.com")
     with ThreadPoolExecutor(8) as threads:
@@ -300,7 +300,7 @@ def test_flood_of_guesses_does_not_lock_out_the_right_password(dashboard: Dashbo
     assert answer.status == 303
 
 
-def test_flood_of_guesses_from_one_address_gets_429(dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch):
+def test_flood_of_guesses_from_one_address_gets_429(dashboard, monkeypatch):
     monkeypatch.setattr(sign_in_limits, "DELAY_SECONDS_MAX", 0.0)
     monkeypatch.setattr(sign_in_limits, "GUESSES_PER_CLIENT", 5)
     dashboard.member("ada-one@example.com")
@@ -315,7 +315,7 @@ def test_flood_of_guesses_from_one_address_gets_429(dashboard: Dashboard, monkey
     assert answer.status == 303
 
 
-def test_guesses_at_one_account_are_delayed_more_and_more(dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch):
+def test_guesses_at_one_account_are_delayed_more_and_more(dashboard, monkeypatch):
     delays: list[float] = []
 
     async def record_delay(seconds: float) -> None:
@@ -329,7 +329,7 @@ def test_guesses_at_one_account_are_delayed_more_and_more(dashboard: Dashboard, 
     assert delays == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
 
 
-def test_unknown_email_gets_the_same_answer_as_a_wrong_password(dashboard: Dashboard):
+def test_unknown_email_gets_the_same_answer_as_a_wrong_password(dashboard):
     dashboard.member("ada-known@example.com")
 
     known, unknown = (
@@ -361,7 +361,7 @@ def test_unknown_email_gets_the_same_answer_as_a_wrong_password(dashboard: Dashb
         "/\u4ed5\u4e8b",
     ],
 )
-def test_sign_in_redirects_to_no_other_site(dashboard: Dashboard, next_url: str):
+def test_sign_in_redirects_to_no_other_site(dashboard, next_url):
     dashboard.member("ada-led@example.com")
 
     answer = submit_sign_in(dashboard, "ada-led@example.com", next=next_url)
@@ -369,7 +369,7 @@ def test_sign_in_redirects_to_no_other_site(dashboard: Dashboard, next_url: str)
     assert (answer.status, answer.headers["location"]) == (303, "/")
 
 
-def test_sign_in_redirects_to_the_requested_page(dashboard: Dashboard):
+def test_sign_in_redirects_to_the_requested_page(dashboard):
     redirect = dashboard.unauthenticated.get("/f/B%C3%BCro%2F1/audit")
     next_url = parse_qs(urlsplit(redirect.headers["location"]).query)["next"][0]
     dashboard.member("ada-named@example.com")
@@ -380,13 +380,13 @@ def test_sign_in_redirects_to_the_requested_page(dashboard: Dashboard):
 
 
 @pytest.mark.parametrize("host", ["[", "evil.example/account", "a b", "\u00fc"])
-def test_invalid_host_header_is_rejected(dashboard: Dashboard, host: str):
+def test_invalid_host_header_is_rejected(dashboard, host):
     answer = dashboard.unauthenticated.get("/account", headers=[("Host", host)])
 
     assert (answer.status, answer.json["code"]) == (421, "misdirected_request")
 
 
-def test_form_under_a_rebound_host_name_is_refused(dashboard: Dashboard):
+def test_form_under_a_rebound_host_name_is_refused(dashboard):
     member = dashboard.member("rebound@example.com")
     # The headers of a browser on a page of evil.example, whose name now resolves to this service (DNS rebinding).
     rebinding_headers = [
@@ -401,7 +401,7 @@ def test_form_under_a_rebound_host_name_is_refused(dashboard: Dashboard):
     assert member.get("/account").status == 200, "the session has not ended"
 
 
-def test_host_names_from_request_headers_are_on_no_page(scene: Scene):
+def test_host_names_from_request_headers_are_on_no_page(scene):
     forged_headers = [
         # A name without a dot is accepted; see `web/hosts.py`.
         ("Host", "evil-host"),
@@ -438,7 +438,7 @@ def answers_without_a_page(scene: Scene) -> dict[str, Answer]:
     }
 
 
-def test_every_answer_has_the_security_headers(scene: Scene):
+def test_every_answer_has_the_security_headers(scene):
     admin = scene.visitors["admin"]
     answers = answers_without_a_page(scene)
     answers |= {page.path: admin.get(scene.path_of(page)) for page in pages_by_method("GET")}
@@ -465,7 +465,7 @@ def test_content_security_policy_allows_no_inline_code():
     assert "unsafe" not in CONTENT_SECURITY_POLICY
 
 
-def test_no_page_has_inline_code_or_content_of_other_hosts(scene: Scene):
+def test_no_page_has_inline_code_or_content_of_other_hosts(scene):
     for page in pages_by_method("GET"):
         answer = scene.visitors["admin"].get(scene.path_of(page))
         if not answer.headers.get("content-type", "").startswith("text/html"):
@@ -481,7 +481,7 @@ def test_no_page_has_inline_code_or_content_of_other_hosts(scene: Scene):
                 assert re.match(r"(?:/(?!/)|#|\?|$)", element.attributes.get(name, "")), place
 
 
-def test_every_form_contains_the_csrf_token_of_the_session(scene: Scene):
+def test_every_form_contains_the_csrf_token_of_the_session(scene):
     admin = scene.visitors["admin"]
     for page in pages_by_method("GET"):
         answer = admin.get(scene.path_of(page))
@@ -494,7 +494,7 @@ def test_every_form_contains_the_csrf_token_of_the_session(scene: Scene):
         assert {token.attributes["value"] for token in tokens} <= {csrf_token_of(admin.session or "")}, page.path
 
 
-def test_secrets_that_were_shown_once_are_on_no_page(scene: Scene):
+def test_secrets_that_were_shown_once_are_on_no_page(scene):
     for visitor in ("viewer", "admin"):
         for page in pages_by_method("GET"):
             body = scene.visitors[visitor].get(scene.path_of(page)).body.decode("utf-8", "replace")
@@ -505,7 +505,7 @@ def test_secrets_that_were_shown_once_are_on_no_page(scene: Scene):
                 assert canary not in body, f"{name} on {page.path}"
 
 
-def test_error_page_of_an_unexpected_exception_shows_no_details(dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch):
+def test_error_page_of_an_unexpected_exception_shows_no_details(dashboard, monkeypatch):
     def fail(self: DashboardApplication, context: object) -> None:
         raise RuntimeError("canary: postgresql://me:password@db/x")
 
@@ -523,12 +523,12 @@ def test_error_page_of_an_unexpected_exception_shows_no_details(dashboard: Dashb
     dashboard.failures.clear()
 
 
-def test_unparsable_form_is_rejected(dashboard: Dashboard):
+def test_unparsable_form_is_rejected(dashboard):
     for body in (b"&".join([b"a=1"] * 1_001), b"email=\xff", b"email=%ff%fe"):
         assert dashboard.unauthenticated.request("POST", "/sign-in", headers=SAME_ORIGIN_FORM, body=body).status == 422
 
 
-def test_maximum_size_of_a_form_depends_on_the_page_and_session(dashboard: Dashboard):
+def test_maximum_size_of_a_form_depends_on_the_page_and_session(dashboard):
     member = dashboard.member("ada-large@example.com")
     sizes = [
         (dashboard.unauthenticated, "/sign-in", 16_384),
@@ -546,7 +546,7 @@ def test_maximum_size_of_a_form_depends_on_the_page_and_session(dashboard: Dashb
             assert statuses[1] == 413, (path, is_chunked)
 
 
-def test_truncated_form_gets_400_and_is_not_logged(dashboard: Dashboard):
+def test_truncated_form_gets_400_and_is_not_logged(dashboard):
     def broken_connection() -> Iterator[bytes]:
         yield b"email=a"
         raise OSError("the connection was reset")
@@ -559,7 +559,7 @@ def test_truncated_form_gets_400_and_is_not_logged(dashboard: Dashboard):
     assert dashboard.failures == []
 
 
-def test_answers_to_unauthenticated_clients_end_the_connection(dashboard: Dashboard):
+def test_answers_to_unauthenticated_clients_end_the_connection(dashboard):
     member = dashboard.member("ada-stays@example.com")
 
     for path in ("/sign-in", "/account", "/nothing", "/static/x/hookmill.css"):
@@ -570,7 +570,7 @@ def test_answers_to_unauthenticated_clients_end_the_connection(dashboard: Dashbo
 # Through the real server
 
 
-def test_service_with_an_https_base_url_sets_a_host_cookie(tmp_path: Path):
+def test_service_with_an_https_base_url_sets_a_host_cookie(tmp_path):
     base_url = "https://hooks.example.com"
     with serving(tmp_path / "data", base_url=base_url) as service, service.management() as management:
         link = management.sessions.create_first_link()

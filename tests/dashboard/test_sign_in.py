@@ -1,7 +1,7 @@
 """Signing in and out, and forms that are sent after their session has ended."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from http.client import HTTPConnection
 from urllib.parse import quote
@@ -14,7 +14,7 @@ from tests.dashboard.client import FORM
 from tests.dashboard.conftest import Installation, sign_in
 
 
-def test_cookies_are_unavailable_to_scripts_and_other_sites(signed_out_page: Page, installation: Installation):
+def test_cookies_are_unavailable_to_scripts_and_other_sites(signed_out_page, installation):
     sign_in(signed_out_page, installation)
 
     cookies = {cookie["name"]: cookie for cookie in signed_out_page.context.cookies()}
@@ -26,7 +26,7 @@ def test_cookies_are_unavailable_to_scripts_and_other_sites(signed_out_page: Pag
     assert signed_out_page.evaluate("document.cookie") == ""
 
 
-def test_sign_in_and_account_pages_are_accessible(check_accessibility: Callable[..., None], installation: Installation):
+def test_sign_in_and_account_pages_are_accessible(check_accessibility, installation):
     check_accessibility("sign-in", "/sign-in", signed_in=False)
     check_accessibility("account", "/account")
     check_accessibility("not-found", "/account/nothing")
@@ -42,7 +42,7 @@ def end_session(installation: Installation, page: Page) -> None:
     installation.management.sessions.sign_out(cookie["value"])
 
 
-def test_form_of_an_ended_session_changes_nothing_and_says_so(signed_out_page: Page, installation: Installation):
+def test_form_of_an_ended_session_changes_nothing_and_says_so(signed_out_page, installation):
     sign_in(signed_out_page, installation)
     signed_out_page.goto(installation.url("/f/default/webhooks/new"))
     signed_out_page.get_by_label("Name", exact=True).fill("of an ended session")
@@ -57,7 +57,7 @@ def test_form_of_an_ended_session_changes_nothing_and_says_so(signed_out_page: P
 
 
 @pytest.mark.parametrize("size", [100, 1_000_000])
-def test_form_of_an_ended_session_is_answered_whatever_its_size(installation: Installation, size: int):
+def test_form_of_an_ended_session_is_answered_whatever_its_size(installation, size):
     host = installation.url("").removeprefix("http://").rstrip("/")
     headers = {"Content-Type": FORM, "Sec-Fetch-Site": "same-origin", "Content-Length": str(size)}
 
@@ -74,7 +74,7 @@ def test_form_of_an_ended_session_is_answered_whatever_its_size(installation: In
 
 
 @pytest.mark.parametrize("is_signed_in", [True, False], ids=["signed in", "signed out"])
-def test_form_of_another_site_is_refused(signed_out_page: Page, installation: Installation, is_signed_in: bool):
+def test_form_of_another_site_is_refused(signed_out_page, installation, is_signed_in):
     name = f"target of a {'signed-in' if is_signed_in else 'signed-out'} browser"
     webhook = installation.management.webhooks.create(installation.may, name)
     sign_in(signed_out_page, installation)

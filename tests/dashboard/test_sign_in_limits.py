@@ -98,7 +98,7 @@ def test_addresses_take_turns():
         ([(f"account {number}", f"address {number}") for number in range(100)], WAITING_MAX),
     ],
 )
-def test_attempts_over_a_limit_are_rejected(guesses: list[tuple[str, str]], verified_count: int):
+def test_attempts_over_a_limit_are_rejected(guesses, verified_count):
     attempts = attempt_all(guesses)
 
     assert len(attempts.verified) == verified_count
@@ -139,7 +139,7 @@ def test_queue_is_empty_after_verified_and_cancelled_attempts():
     assert (queue._attempts, queue._locks) == ({}, {})
 
 
-def test_concurrent_guesses_are_counted_before_they_are_verified(dashboard: Dashboard, delays: list[float]):
+def test_concurrent_guesses_are_counted_before_they_are_verified(dashboard, delays):
     with ThreadPoolExecutor(12) as threads:
         guesses = [threads.submit(guess, dashboard, "ada@example.com", f"198.51.100.{n}") for n in range(12)]
 
@@ -147,7 +147,7 @@ def test_concurrent_guesses_are_counted_before_they_are_verified(dashboard: Dash
     assert sorted(delays) == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
 
 
-def test_right_password_is_not_counted_as_a_guess(dashboard: Dashboard, delays: list[float]):
+def test_right_password_is_not_counted_as_a_guess(dashboard, delays):
     dashboard.member("ada@example.com")
 
     statuses = {submit_sign_in(dashboard, "ada@example.com").status for _ in range(8)}
@@ -156,9 +156,7 @@ def test_right_password_is_not_counted_as_a_guess(dashboard: Dashboard, delays: 
     assert delays == []
 
 
-def test_known_browser_can_sign_in_during_a_flood_of_guesses(
-    dashboard: Dashboard, delays: list[float], monkeypatch: pytest.MonkeyPatch
-):
+def test_known_browser_can_sign_in_during_a_flood_of_guesses(dashboard, delays, monkeypatch):
     dashboard.member("ada@example.com")
     browser = browser_cookie(submit_sign_in(dashboard, "ada@example.com"))
     for _ in range(40):
@@ -181,7 +179,7 @@ def test_known_browser_can_sign_in_during_a_flood_of_guesses(
     assert delays == []
 
 
-def test_known_browsers_of_an_account_take_turns_as_one_address(dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch):
+def test_known_browsers_of_an_account_take_turns_as_one_address(dashboard, monkeypatch):
     dashboard.member("ada@example.com")
     browsers = [browser_cookie(submit_sign_in(dashboard, "ada@example.com")) for _ in range(2)]
     attempts: list[tuple[str, str]] = []
@@ -200,7 +198,7 @@ def test_known_browsers_of_an_account_take_turns_as_one_address(dashboard: Dashb
     assert len({account for account, _ in attempts}) == 2
 
 
-def test_guesses_of_a_known_browser_are_delayed_and_limited(dashboard: Dashboard, delays: list[float]):
+def test_guesses_of_a_known_browser_are_delayed_and_limited(dashboard, delays):
     dashboard.member("ada@example.com")
     browser = browser_cookie(submit_sign_in(dashboard, "ada@example.com"))
 
@@ -211,7 +209,7 @@ def test_guesses_of_a_known_browser_are_delayed_and_limited(dashboard: Dashboard
 
 
 @pytest.mark.parametrize("cookie", ["", "x", "AAAA" * 20, "é"])
-def test_forged_browser_cookie_makes_no_browser_known(dashboard: Dashboard, cookie: str):
+def test_forged_browser_cookie_makes_no_browser_known(dashboard, cookie):
     assert dashboard.management.sessions.known_browser(cookie) is None
 
 

@@ -1,7 +1,7 @@
 """The pages of the team (members, API keys and factories), and the page of the effective settings."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
@@ -12,7 +12,7 @@ from hookmill.domain.permission import Role
 from hookmill.settings import Settings
 from hookmill.web.dashboard.team import is_local_url
 from tests.dashboard.client import Dashboard, Elements, Visitor, dashboard_for_test, text_of
-from tests.dashboard.conftest import PASSWORD, Installation
+from tests.dashboard.conftest import PASSWORD
 from tests.support.world import World
 
 HOSTILE = "<script>alert(1)</script>\u202e\"'{{77*77777}}"
@@ -31,9 +31,7 @@ def admin(dashboard: Dashboard) -> Visitor:
 # In a browser
 
 
-def test_new_member_signs_in_with_the_link_and_has_the_role(
-    page: Page, signed_out_page: Page, installation: Installation
-):
+def test_new_member_signs_in_with_the_link_and_has_the_role(page, signed_out_page, installation):
     page.goto(installation.url("/team"))
     page.get_by_label("Name").fill("Grace")
     page.get_by_label("E-mail address").fill("grace@example.com")
@@ -58,7 +56,7 @@ def test_new_member_signs_in_with_the_link_and_has_the_role(
 
 
 @pytest.mark.proof
-def test_team_pages_are_accessible(check_accessibility: Callable[..., None], installation: Installation):
+def test_team_pages_are_accessible(check_accessibility, installation):
     may_administer = installation.may_administer
     member = installation.management.members.add(may_administer, "hostile@example.com", HOSTILE)
     installation.management.members.set_role(may_administer, member.id, "default", Role.MANAGER)
@@ -107,9 +105,7 @@ def test_team_pages_are_accessible(check_accessibility: Callable[..., None], ins
         ({"role": "manager in none"}, "role", "Unknown role 'manager in none'"),
     ],
 )
-def test_rejected_member_form_reports_the_problem_at_the_field(
-    admin: Visitor, dashboard: Dashboard, fields: dict[str, str], field: str, problem: str
-):
+def test_rejected_member_form_reports_the_problem_at_the_field(admin, dashboard, fields, field, problem):
     entries_before = dashboard.audit_entry_count()
     fields = {"name": "New", "email": "new@example.com"} | fields
 
@@ -138,11 +134,11 @@ def test_rejected_member_form_reports_the_problem_at_the_field(
         ("http://[2001:db8::1]", False),
     ],
 )
-def test_base_url_that_works_only_on_one_machine_is_local(base_url: str, is_local: bool):
+def test_base_url_that_works_only_on_one_machine_is_local(base_url, is_local):
     assert is_local_url(base_url) is is_local
 
 
-def test_rejected_member_form_keeps_the_selected_role(admin: Visitor):
+def test_rejected_member_form_keeps_the_selected_role(admin):
     for role in ("viewer in default", "manager in default", "admin", ""):
         answer = admin.post("/team", {"name": "Ada", "email": "nowhere", "role": role})
 
@@ -151,7 +147,7 @@ def test_rejected_member_form_keeps_the_selected_role(admin: Visitor):
 
 
 @pytest.mark.parametrize("factory", ["default", " in in in ", "<b>in</b> \"'"])
-def test_every_role_option_creates_a_member_with_this_role(admin: Visitor, dashboard: Dashboard, factory: str):
+def test_every_role_option_creates_a_member_with_this_role(admin, dashboard, factory):
     if factory != "default":
         factory = dashboard.management.factories.create(dashboard.may_administer, factory).name
     options = [option.attributes["value"] for option in Elements(admin.get("/team").body).with_tag("option")]
@@ -189,9 +185,7 @@ def test_every_role_option_creates_a_member_with_this_role(admin: Visitor, dashb
         ({"name": "x", "role": "admin", "expires": "9999-12-31"}, "expires", "after the year 2999"),
     ],
 )
-def test_rejected_key_form_reports_the_problem_at_the_field(
-    admin: Visitor, dashboard: Dashboard, fields: dict[str, str], field: str, problem: str
-):
+def test_rejected_key_form_reports_the_problem_at_the_field(admin, dashboard, fields, field, problem):
     answer = admin.post("/team/keys", fields)
 
     [invalid_field] = [element for element in Elements(answer.body).all if "aria-invalid" in element.attributes]
@@ -202,7 +196,7 @@ def test_rejected_key_form_reports_the_problem_at_the_field(
 
 
 @pytest.mark.parametrize("factory", ["default", " in in in ", "<b>in</b> \"'"])
-def test_every_role_option_creates_a_key_with_this_role(admin: Visitor, dashboard: Dashboard, factory: str):
+def test_every_role_option_creates_a_key_with_this_role(admin, dashboard, factory):
     if factory != "default":
         factory = dashboard.management.factories.create(dashboard.may_administer, factory).name
     options = [option.attributes["value"] for option in Elements(admin.get("/team/keys").body).with_tag("option")]
@@ -215,7 +209,7 @@ def test_every_role_option_creates_a_key_with_this_role(admin: Visitor, dashboar
     assert len(roles) == len(options)
 
 
-def test_key_is_valid_until_the_end_of_its_last_day(admin: Visitor, dashboard: Dashboard):
+def test_key_is_valid_until_the_end_of_its_last_day(admin, dashboard):
     admin.post("/team/keys", {"name": "short", "role": "admin", "expires": "2030-12-31"})
 
     [key] = dashboard.management.keys.all(dashboard.may_administer)
@@ -223,7 +217,7 @@ def test_key_is_valid_until_the_end_of_its_last_day(admin: Visitor, dashboard: D
     assert key.expires_at == datetime(2031, 1, 1, tzinfo=UTC).timestamp() * 1_000_000
 
 
-def test_new_key_is_shown_with_a_curl_command_that_uses_it(admin: Visitor, dashboard: Dashboard):
+def test_new_key_is_shown_with_a_curl_command_that_uses_it(admin, dashboard):
     answer = admin.post("/team/keys", {"name": "pipeline", "role": "viewer in default"})
 
     command = re.search(
@@ -235,7 +229,7 @@ def test_new_key_is_shown_with_a_curl_command_that_uses_it(admin: Visitor, dashb
     assert answer.headers["cache-control"] == "no-store"
 
 
-def test_unchanged_roles_add_no_audit_entry(admin: Visitor, dashboard: Dashboard):
+def test_unchanged_roles_add_no_audit_entry(admin, dashboard):
     member = dashboard.management.members.add(dashboard.may_administer, "bob@example.com", "Bob")
     factory = dashboard.world.factory
     elsewhere = dashboard.world.operator_of_new_factory("other").factory
@@ -250,7 +244,7 @@ def test_unchanged_roles_add_no_audit_entry(admin: Visitor, dashboard: Dashboard
 
 
 @pytest.mark.parametrize("role", ["admin", "owner", "viewer "])
-def test_form_with_an_unknown_role_changes_no_role(admin: Visitor, dashboard: Dashboard, role: str):
+def test_form_with_an_unknown_role_changes_no_role(admin, dashboard, role):
     member = dashboard.management.members.add(dashboard.may_administer, "bob@example.com", "Bob")
     elsewhere = dashboard.world.operator_of_new_factory("other").factory
     fields = {f"role.{dashboard.world.factory.id}": "viewer", f"role.{elsewhere.id}": role}
@@ -262,9 +256,7 @@ def test_form_with_an_unknown_role_changes_no_role(admin: Visitor, dashboard: Da
 
 
 @pytest.mark.parametrize(("action", "fields"), [("admin", {"is_admin": "no"}), ("remove", {})])
-def test_only_admin_cannot_be_demoted_or_removed(
-    admin: Visitor, dashboard: Dashboard, action: str, fields: dict[str, str]
-):
+def test_only_admin_cannot_be_demoted_or_removed(admin, dashboard, action, fields):
     [member] = dashboard.management.members.all(dashboard.may_administer)
 
     answer = admin.post(f"/team/members/{member.id}/{action}", fields)
@@ -274,7 +266,7 @@ def test_only_admin_cannot_be_demoted_or_removed(
     assert admin.get("/team").status == 200
 
 
-def test_factory_name_must_be_unique_and_usable_in_a_url(admin: Visitor):
+def test_factory_name_must_be_unique_and_usable_in_a_url(admin):
     created = admin.post("/team/factories", {"name": "payments"})
     duplicate = admin.post("/team/factories", {"name": "payments"})
     unusable = admin.post("/team/factories", {"name": ".."})
@@ -284,7 +276,7 @@ def test_factory_name_must_be_unique_and_usable_in_a_url(admin: Visitor):
     assert "its name is part of URLs" in text_of(unusable.body)
 
 
-def test_hostile_names_are_shown_as_text_on_every_page(admin: Visitor, dashboard: Dashboard):
+def test_hostile_names_are_shown_as_text_on_every_page(admin, dashboard):
     member = dashboard.management.members.add(dashboard.may_administer, "hostile@example.com", HOSTILE)
     key = dashboard.management.keys.create(dashboard.may_administer, HOSTILE, Role.ADMIN).key
     dashboard.management.factories.create(dashboard.may_administer, HOSTILE)
@@ -315,7 +307,7 @@ def test_hostile_names_are_shown_as_text_on_every_page(admin: Visitor, dashboard
 # Settings
 
 
-def test_settings_page_shows_every_setting_but_no_secret(sqlite_store: str, monkeypatch: pytest.MonkeyPatch):
+def test_settings_page_shows_every_setting_but_no_secret(sqlite_store, monkeypatch):
     monkeypatch.setenv("HOOKMILL_PORT", "9000")
     monkeypatch.setenv("HOOKMILL_DATABASE_URL", "postgresql://me:canary/1@db.canary.example/hookmill")
     settings = Settings(

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -16,7 +15,7 @@ def dashboard(sqlite_store: str) -> Iterator[Dashboard]:
     yield from dashboard_for_test(sqlite_store)
 
 
-def test_page_warns_if_every_client_has_the_address_of_the_proxy(dashboard: Dashboard):
+def test_page_warns_if_every_client_has_the_address_of_the_proxy(dashboard):
     viewer = dashboard.member("viewer@example.com", roles={"default": Role.VIEWER})
     limited = dashboard.world.webhook("limited", allowed_networks=["192.0.2.0/24"]).webhook.uid
     unlimited = dashboard.world.webhook("unlimited").webhook.uid
@@ -57,14 +56,7 @@ def test_page_warns_if_every_client_has_the_address_of_the_proxy(dashboard: Dash
     ],
 )
 def test_setting_is_refused_at_its_field_and_stored_by_both_forms(
-    dashboard: Dashboard,
-    form: str,
-    field: str,
-    unusable: str,
-    problem: str,
-    usable: str,
-    stored: Any,
-    text: str,
+    dashboard, form, field, unusable, problem, usable, stored, text
 ):
     manager = dashboard.member("manager@example.com", roles={"default": Role.MANAGER})
     dashboard.world.webhook("taken")

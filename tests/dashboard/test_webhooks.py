@@ -4,10 +4,9 @@ import re
 import subprocess
 import time
 from collections.abc import Callable
-from typing import Any
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import Page, expect
 
 from hookmill.domain.signatures.catalogue import find
 from hookmill.domain.signatures.sign import sign
@@ -32,9 +31,7 @@ def unfold(page: Page, name: str) -> None:
     page.locator("summary", has_text=re.compile(f"^{name}$")).click()
 
 
-def test_secret_of_a_token_webhook_is_shown_once_in_a_curl_command(
-    page: Page, installation: Installation, create_webhook: Callable[..., WebhookWithSecret]
-):
+def test_secret_of_a_token_webhook_is_shown_once_in_a_curl_command(page, installation, create_webhook):
     page.goto(installation.url("/f/default"))
     page.get_by_role("link", name="Create webhook").click()
     page.get_by_label("Name", exact=True).fill("by token")
@@ -52,9 +49,7 @@ def test_secret_of_a_token_webhook_is_shown_once_in_a_curl_command(
     assert secret not in page.content()
 
 
-def test_suggested_secret_name_is_the_name_that_is_used(
-    page: Page, installation: Installation, create_webhook: Callable[..., WebhookWithSecret]
-):
+def test_suggested_secret_name_is_the_name_that_is_used(page, installation, create_webhook):
     page.goto(installation.url("/f/default/webhooks/new"))
     page.get_by_label("Name", exact=True).fill("受信")
 
@@ -63,9 +58,7 @@ def test_suggested_secret_name_is_the_name_that_is_used(
     assert suggestion == create_webhook("受信").webhook.secret_name
 
 
-def test_url_token_is_shown_once_and_then_replaced_by_a_placeholder(
-    page: Page, installation: Installation, create_webhook: Callable[..., WebhookWithSecret]
-):
+def test_url_token_is_shown_once_and_then_replaced_by_a_placeholder(page, installation, create_webhook):
     page.goto(installation.url("/f/default/webhooks/new"))
     page.get_by_label("Name", exact=True).fill("by URL")
     page.get_by_label("Token in the URL").check()
@@ -79,9 +72,7 @@ def test_url_token_is_shown_once_and_then_replaced_by_a_placeholder(
     assert url_afterwards == url.replace(secret, "{token}")
 
 
-def test_signature_webhook_accepts_deliveries_after_its_secret_is_set(
-    page: Page, installation: Installation, create_webhook: Callable[..., WebhookWithSecret]
-):
+def test_signature_webhook_accepts_deliveries_after_its_secret_is_set(page, installation, create_webhook):
     page.goto(installation.url("/f/default/webhooks/new"))
     expect(page.get_by_label("Signature scheme")).to_be_hidden()
     page.get_by_label("Name", exact=True).fill("code host")
@@ -104,9 +95,7 @@ def test_signature_webhook_accepts_deliveries_after_its_secret_is_set(
     assert answer.status == 202
 
 
-def test_invalid_hmac_options_are_reported_and_can_be_corrected(
-    page: Page, installation: Installation, create_webhook: Callable[..., WebhookWithSecret]
-):
+def test_invalid_hmac_options_are_reported_and_can_be_corrected(page, installation, create_webhook):
     page.goto(installation.url("/f/default/webhooks/new"))
     page.get_by_label("Name", exact=True).fill("own")
     page.get_by_label("Signature.").check()
@@ -127,10 +116,7 @@ def test_invalid_hmac_options_are_reported_and_can_be_corrected(
 
 
 def test_setup_instructions_and_team_secrets_work_without_scripts(
-    new_profile: Callable[..., BrowserContext],
-    signed_in_state: Any,
-    installation: Installation,
-    create_webhook: Callable[..., WebhookWithSecret],
+    new_profile, signed_in_state, installation, create_webhook
 ):
     installation.management.secrets.create(installation.may, "SHARED_SECRET", "of the whole team")
     page = new_profile(java_script_enabled=False, storage_state=signed_in_state).new_page()
@@ -149,9 +135,7 @@ def test_setup_instructions_and_team_secrets_work_without_scripts(
     assert "of the whole team" not in page.content()
 
 
-def test_deletion_warns_about_automations_that_select_the_webhook(
-    page: Page, installation: Installation, create_webhook: Callable[..., WebhookWithSecret]
-):
+def test_deletion_warns_about_automations_that_select_the_webhook(page, installation, create_webhook):
     webhook = create_webhook("obsolete")
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
     installation.management.automations.create(installation.may, "triage", prompt="Look.", triggers=[trigger])
@@ -167,9 +151,7 @@ def test_deletion_warns_about_automations_that_select_the_webhook(
     installation.management.automations.delete(installation.may, "triage")
 
 
-def test_only_state_and_secret_of_a_webhook_in_a_file_can_change(
-    page: Page, installation: Installation, create_webhook: Callable[..., WebhookWithSecret]
-):
+def test_only_state_and_secret_of_a_webhook_in_a_file_can_change(page, installation, create_webhook):
     installation.management.factories.create(installation.may_administer, "filed")
     may = installation.management.access.operator("filed")
     webhook = installation.management.webhooks.create(may, "in a file")
@@ -181,11 +163,7 @@ def test_only_state_and_secret_of_a_webhook_in_a_file_can_change(
 
 
 @pytest.mark.proof
-def test_webhook_pages_are_accessible(
-    check_accessibility: Callable[..., None],
-    installation: Installation,
-    create_webhook: Callable[..., WebhookWithSecret],
-):
+def test_webhook_pages_are_accessible(check_accessibility, installation, create_webhook):
     webhook = create_webhook("orders", delivery_id_header="X-Event-Id")
     for number in range(4):
         installation.service.post(webhook, b'{"order": %d}' % number)

@@ -44,9 +44,7 @@ def expect_status(page: Page, message: str) -> None:
 
 
 @pytest.mark.proof
-def test_member_sets_changes_and_signs_in_with_a_password(
-    new_profile: Callable[..., BrowserContext], installation: Installation
-):
+def test_member_sets_changes_and_signs_in_with_a_password(new_profile, installation):
     page = new_profile(java_script_enabled=False, viewport={"width": 360, "height": 740}).new_page()
     page.goto(installation.url(create_manager(installation, "noah@example.com", "Noah")))
     page.get_by_label("Password", exact=True).fill(PASSWORD)
@@ -70,7 +68,7 @@ def test_member_sets_changes_and_signs_in_with_a_password(
 
 
 @pytest.mark.proof
-def test_webhook_and_its_secret_are_created_changed_and_deleted(page: Page, installation: Installation):
+def test_webhook_and_its_secret_are_created_changed_and_deleted(page, installation):
     page.goto(installation.url("/f/default/secrets"))
     page.get_by_label("Name").fill("PLAIN")
     page.get_by_label("Use my own").check()
@@ -86,7 +84,7 @@ def test_webhook_and_its_secret_are_created_changed_and_deleted(page: Page, inst
     follow(page, "View webhook")
     path = installation.management.webhooks.get(installation.may, "plain").ingress_path()
 
-    def status_with(secret: str) -> int:
+    def status_with(secret: str):
         headers = {"Authorization": f"Bearer {secret}"}
         body = b'{"at": %d}' % time.time_ns()
         return installation.service.request("POST", path, headers=headers, body=body).status
@@ -130,7 +128,7 @@ def test_webhook_and_its_secret_are_created_changed_and_deleted(page: Page, inst
 
 
 @pytest.mark.proof
-def test_log_is_filtered_and_paged_and_a_delivery_is_replayed(page: Page, installation: Installation):
+def test_log_is_filtered_and_paged_and_a_delivery_is_replayed(page, installation):
     webhook = installation.management.webhooks.create(installation.may, "logged plainly")
     create_automation(installation, "runs plainly", webhook)
     deliveries = [installation.service.post(webhook, b'{"number": %d}' % number).delivery_id for number in range(55)]
@@ -159,7 +157,7 @@ def test_log_is_filtered_and_paged_and_a_delivery_is_replayed(page: Page, instal
 
 
 @pytest.mark.proof
-def test_automation_is_created_and_its_run_is_cancelled(page: Page, installation: Installation):
+def test_automation_is_created_and_its_run_is_cancelled(page, installation):
     webhook = installation.management.webhooks.create(installation.may, "listened to plainly")
     installation.service.post(webhook, b'{"action": "opened"}')
     page.goto(installation.url("/f/default/automations"))
@@ -209,7 +207,7 @@ def test_automation_is_created_and_its_run_is_cancelled(page: Page, installation
 
 
 @pytest.mark.proof
-def test_members_and_api_keys_are_managed_and_audited(page: Page, installation: Installation):
+def test_members_and_api_keys_are_managed_and_audited(page, installation):
     page.goto(installation.url("/team/factories"))
     page.get_by_label("Name").fill("payments")
     press(page, "Create factory")

@@ -128,7 +128,7 @@ def post(repository: Repository, name: str, token: str, body: bytes = b"{}") -> 
 # A typical repository
 
 
-def test_second_apply_of_a_repository_changes_nothing(repository: Repository):
+def test_second_apply_of_a_repository_changes_nothing(repository):
     with_secrets(repository, samples.SECRETS).write(samples.WEBHOOKS)
     first = repository.apply()
     repository.write(samples.automations(repository.uids()))
@@ -144,7 +144,7 @@ def test_second_apply_of_a_repository_changes_nothing(repository: Repository):
     assert repository.state() == before
 
 
-def test_applied_webhooks_have_the_fields_of_their_files(repository: Repository):
+def test_applied_webhooks_have_the_fields_of_their_files(repository):
     with_secrets(repository, samples.SECRETS).write(samples.WEBHOOKS).apply()
 
     webhooks = {each.name: each for each in repository.world.management.webhooks.all(repository.may)}
@@ -157,7 +157,7 @@ def test_applied_webhooks_have_the_fields_of_their_files(repository: Repository)
     assert post(repository, "cron", "cron-token") == 202
 
 
-def test_unresolved_merge_is_refused_and_changes_nothing(repository: Repository):
+def test_unresolved_merge_is_refused_and_changes_nothing(repository):
     with_secrets(repository, samples.SECRETS).write(samples.WEBHOOKS).apply()
     before = repository.state()
     merged = "<<<<<<< HEAD\nsecretName: CRON_SECRET\n=======\nsecretName: FORMS_SECRET\n>>>>>>> branch\n"
@@ -176,7 +176,7 @@ def test_unresolved_merge_is_refused_and_changes_nothing(repository: Repository)
 # An apply changes everything or nothing
 
 
-def test_apply_with_an_invalid_last_step_changes_nothing(applied_repository: Repository):
+def test_apply_with_an_invalid_last_step_changes_nothing(applied_repository):
     before = applied_repository.state()
     uid = applied_repository.uids()["source"]
     applied_repository.write(
@@ -206,7 +206,7 @@ def apply_and_die_before_the_commit(url: str, root: Path) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_killed_apply_changes_nothing(applied_repository: Repository, tmp_path: Path):
+def test_killed_apply_changes_nothing(applied_repository, tmp_path):
     before = applied_repository.state()
     applied_repository.write(
         {"webhooks/source.yaml": "secretName: OTHER\n", "webhooks/b.yaml": TOKEN, "webhooks/c.yaml": TOKEN}
@@ -226,7 +226,7 @@ def test_killed_apply_changes_nothing(applied_repository: Repository, tmp_path: 
     assert applied_repository.apply().plan.steps != ()
 
 
-def test_plan_changes_nothing(applied_repository: Repository):
+def test_plan_changes_nothing(applied_repository):
     applied_repository.write(
         {"webhooks/source.yaml": "secretName: OTHER\nenabled: false\n", "webhooks/more.yaml": TOKEN}
     )
@@ -239,7 +239,7 @@ def test_plan_changes_nothing(applied_repository: Repository):
     assert post(applied_repository, "source", "one-token") == 202
 
 
-def test_rehearsal_does_not_block_deliveries(applied_repository: Repository):
+def test_rehearsal_does_not_block_deliveries(applied_repository):
     before = applied_repository.state()
     management, may = applied_repository.world.management, applied_repository.may
 
@@ -254,7 +254,7 @@ def test_rehearsal_does_not_block_deliveries(applied_repository: Repository):
     assert applied_repository.state() == before
 
 
-def test_changes_do_not_wait_for_a_large_plan(applied_repository: Repository):
+def test_changes_do_not_wait_for_a_large_plan(applied_repository):
     uid = applied_repository.uids()["source"]
     applied_repository.write({f"automations/a{number}/automation.md": automation(uid) for number in range(200)})
     management, may = applied_repository.world.management, applied_repository.may
@@ -278,7 +278,7 @@ def test_changes_do_not_wait_for_a_large_plan(applied_repository: Repository):
     assert max(waits) - sum(stalls_seconds) < planning.result() / 2
 
 
-def test_apply_performs_exactly_the_plan(applied_repository: Repository):
+def test_apply_performs_exactly_the_plan(applied_repository):
     applied_repository.write({"webhooks/source.yaml": "secretName: OTHER\n", "webhooks/more.yaml": TOKEN})
 
     plan = applied_repository.plan()
@@ -286,7 +286,7 @@ def test_apply_performs_exactly_the_plan(applied_repository: Repository):
     assert applied_repository.apply().plan == plan
 
 
-def test_all_problems_of_files_and_factory_are_reported_together(applied_repository: Repository):
+def test_all_problems_of_files_and_factory_are_reported_together(applied_repository):
     applied_repository.write(
         {
             "webhooks/a.yaml": "secretName: MISSING\n",
@@ -308,7 +308,7 @@ def test_all_problems_of_files_and_factory_are_reported_together(applied_reposit
     ]
 
 
-def test_concurrent_applies_are_serialized(applied_repository: Repository):
+def test_concurrent_applies_are_serialized(applied_repository):
     applied_repository.write({"webhooks/more.yaml": TOKEN})
     other = applied_repository.world.another_process()
 
@@ -327,7 +327,7 @@ def test_concurrent_applies_are_serialized(applied_repository: Repository):
 # Webhooks
 
 
-def test_webhook_keeps_its_uid_when_its_file_changes(applied_repository: Repository):
+def test_webhook_keeps_its_uid_when_its_file_changes(applied_repository):
     uid = applied_repository.uids()["source"]
 
     for content in (
@@ -345,18 +345,18 @@ def test_webhook_keeps_its_uid_when_its_file_changes(applied_repository: Reposit
         assert applied_repository.apply().plan.steps == ()
 
 
-def test_renamed_file_with_the_webhooks_name_changes_nothing(applied_repository: Repository):
+def test_renamed_file_with_the_webhooks_name_changes_nothing(applied_repository):
     applied_repository.remove("webhooks/source.yaml")
     applied_repository.write({"webhooks/better.yaml": f"name: source\n{TOKEN}"})
 
     assert applied_repository.apply().plan.steps == ()
 
 
-def test_apply_takes_effect_immediately_in_every_process(applied_repository: Repository):
+def test_apply_takes_effect_immediately_in_every_process(applied_repository):
     other = applied_repository.world.another_process()
     path = f"/webhooks/w/{applied_repository.uids()['source']}"
 
-    def status(token: str) -> int:
+    def status(token: str):
         return other.request("POST", path, headers={"Authorization": f"Bearer {token}"}, body=b"{}").status
 
     assert status("one-token") == 202
@@ -374,7 +374,7 @@ def test_apply_takes_effect_immediately_in_every_process(applied_repository: Rep
     assert status("third-token") == 404
 
 
-def test_unknown_secret_is_refused_with_what_to_do(applied_repository: Repository):
+def test_unknown_secret_is_refused_with_what_to_do(applied_repository):
     world = applied_repository.world
     world.management.secrets.create(world.operator_of_new_factory(), "TOKENSS")
     applied_repository.write({"webhooks/source.yaml": "secretName: TOKENS\n"})
@@ -385,7 +385,7 @@ def test_unknown_secret_is_refused_with_what_to_do(applied_repository: Repositor
     ]
 
 
-def test_url_token_secret_that_is_not_url_safe_is_refused(applied_repository: Repository):
+def test_url_token_secret_that_is_not_url_safe_is_refused(applied_repository):
     applied_repository.write({"webhooks/source.yaml": "authMode: url_token\nsecretName: SPACED\n"})
 
     assert applied_repository.problems() == [
@@ -394,7 +394,7 @@ def test_url_token_secret_that_is_not_url_safe_is_refused(applied_repository: Re
     ]
 
 
-def test_next_apply_syncs_a_replaced_secret(applied_repository: Repository):
+def test_next_apply_syncs_a_replaced_secret(applied_repository):
     applied_repository.world.management.secrets.replace(applied_repository.may, "TOKEN", "new-token")
     assert post(applied_repository, "source", "one-token") == 202
 
@@ -406,7 +406,7 @@ def test_next_apply_syncs_a_replaced_secret(applied_repository: Repository):
     assert applied_repository.apply().plan.steps == ()
 
 
-def test_replaced_secret_that_is_not_url_safe_is_refused(applied_repository: Repository):
+def test_replaced_secret_that_is_not_url_safe_is_refused(applied_repository):
     applied_repository.write({"webhooks/source.yaml": "authMode: url_token\nsecretName: TOKEN\n"}).apply()
     applied_repository.world.management.secrets.replace(applied_repository.may, "TOKEN", "not safe")
 
@@ -415,7 +415,7 @@ def test_replaced_secret_that_is_not_url_safe_is_refused(applied_repository: Rep
     assert problem.startswith("webhooks/source.yaml:2:13: Team secret TOKEN: A url_token secret")
 
 
-def test_21st_webhook_is_refused(repository: Repository):
+def test_21st_webhook_is_refused(repository):
     with_secrets(repository, {"TOKEN": "one-token"})
     repository.write({f"webhooks/w{number}.yaml": TOKEN for number in range(21)})
 
@@ -424,7 +424,7 @@ def test_21st_webhook_is_refused(repository: Repository):
     assert "Factory 'default' has 20 webhooks, which is the limit." in problem
 
 
-def test_apply_may_replace_a_webhook_of_a_full_factory(repository: Repository):
+def test_apply_may_replace_a_webhook_of_a_full_factory(repository):
     with_secrets(repository, {"TOKEN": "one-token"})
     repository.write({f"webhooks/w{number}.yaml": TOKEN for number in range(20)}).apply()
     repository.remove("webhooks/w0.yaml")
@@ -444,9 +444,7 @@ def test_apply_may_replace_a_webhook_of_a_full_factory(repository: Repository):
 @pytest.mark.parametrize(
     ("line", "before", "after"), [("", False, False), ("", True, True), ("enabled: true\n", False, True)]
 )
-def test_apply_changes_a_toggle_only_if_the_file_contains_it(
-    applied_repository: Repository, line: str, before: bool, after: bool
-):
+def test_apply_changes_a_toggle_only_if_the_file_contains_it(applied_repository, line, before, after):
     applied_repository.write({"webhooks/source.yaml": TOKEN + line})
     applied_repository.write(
         {"automations/triage/automation.md": automation(applied_repository.uids()["source"], other_keys=line)}
@@ -463,7 +461,7 @@ def test_apply_changes_a_toggle_only_if_the_file_contains_it(
 # Automations
 
 
-def test_automation_changes_with_its_file(applied_repository: Repository):
+def test_automation_changes_with_its_file(applied_repository):
     uid = applied_repository.uids()["source"]
     applied_repository.write(
         {"automations/triage/automation.md": automation(uid, "{n: [1.5, no]}", "enabled: false\n", "Else.")}
@@ -479,7 +477,7 @@ def test_automation_changes_with_its_file(applied_repository: Repository):
     assert applied_repository.apply().plan.steps == ()
 
 
-def test_automation_without_a_file_is_deleted(applied_repository: Repository):
+def test_automation_without_a_file_is_deleted(applied_repository):
     applied_repository.remove("automations/triage/automation.md")
 
     (step,) = applied_repository.apply().plan.steps
@@ -488,7 +486,7 @@ def test_automation_without_a_file_is_deleted(applied_repository: Repository):
     assert list(applied_repository.world.management.automations.all(applied_repository.may)) == []
 
 
-def test_plan_warns_of_a_selected_webhook_that_starts_no_run(applied_repository: Repository):
+def test_plan_warns_of_a_selected_webhook_that_starts_no_run(applied_repository):
     source = applied_repository.uids()["source"]
     applied_repository.write({"webhooks/gone.yaml": TOKEN}).apply()
     gone = applied_repository.uids()["gone"]
@@ -519,7 +517,7 @@ def test_plan_warns_of_a_selected_webhook_that_starts_no_run(applied_repository:
 # Backtests
 
 
-def test_backtest_warns_of_a_filter_that_matches_no_delivery(applied_repository: Repository):
+def test_backtest_warns_of_a_filter_that_matches_no_delivery(applied_repository):
     for number in range(3):
         assert post(applied_repository, "source", "one-token", b'{"action": "opened", "n": %d}' % number) == 202
     uid = applied_repository.uids()["source"]
@@ -535,7 +533,7 @@ def test_backtest_warns_of_a_filter_that_matches_no_delivery(applied_repository:
     assert applied_repository.backtest_warnings() == []
 
 
-def test_backtest_uses_only_the_last_120_deliveries(applied_repository: Repository):
+def test_backtest_uses_only_the_last_120_deliveries(applied_repository):
     for number in range(122):
         applied_repository.world.clock.advance(seconds=2)
         assert post(applied_repository, "source", "one-token", b'{"n": %d}' % number) == 202
@@ -549,7 +547,7 @@ def test_backtest_uses_only_the_last_120_deliveries(applied_repository: Reposito
     assert applied_repository.backtest_warnings() == []
 
 
-def test_backtest_without_stored_deliveries_has_no_warning(applied_repository: Repository):
+def test_backtest_without_stored_deliveries_has_no_warning(applied_repository):
     uid = applied_repository.uids()["source"]
     applied_repository.write({"automations/triage/automation.md": automation(f"{uid}, wh_nowhere", "{action: [open]}")})
 
@@ -559,7 +557,7 @@ def test_backtest_without_stored_deliveries_has_no_warning(applied_repository: R
 # Factories that are defined by files
 
 
-def test_first_apply_makes_the_factory_defined_by_files(repository: Repository):
+def test_first_apply_makes_the_factory_defined_by_files(repository):
     assert repository.plan().files_take_over is True
     assert repository.plan().has_changes is True
     assert repository.may.factory.defined_by_files is False
@@ -573,7 +571,7 @@ def test_first_apply_makes_the_factory_defined_by_files(repository: Repository):
     assert repository.plan().has_changes is False
 
 
-def test_first_apply_deletes_existing_webhooks_only_with_consent(repository: Repository):
+def test_first_apply_deletes_existing_webhooks_only_with_consent(repository):
     webhook = repository.world.webhook("by-hand")
     repository.world.automation("its-own", webhook)
 
@@ -593,7 +591,7 @@ def test_first_apply_deletes_existing_webhooks_only_with_consent(repository: Rep
     assert repository.uids() == {}
 
 
-def test_webhook_without_a_file_is_deleted_only_with_consent(applied_repository: Repository):
+def test_webhook_without_a_file_is_deleted_only_with_consent(applied_repository):
     applied_repository.remove("webhooks/source.yaml")
 
     with pytest.raises(definitions.ConsentNeeded, match="Factory 'default' would lose webhook 'source'"):
@@ -605,7 +603,7 @@ def test_webhook_without_a_file_is_deleted_only_with_consent(applied_repository:
     assert applied_repository.world.request("POST", f"/webhooks/w/{uid}", body=b"{}").status == 404
 
 
-def test_consent_reason_says_how_to_keep_the_webhook_of_a_renamed_file(applied_repository: Repository):
+def test_consent_reason_says_how_to_keep_the_webhook_of_a_renamed_file(applied_repository):
     applied_repository.remove("webhooks/source.yaml")
     applied_repository.write({"webhooks/better.yaml": TOKEN})
 
@@ -618,14 +616,14 @@ def test_consent_reason_says_how_to_keep_the_webhook_of_a_renamed_file(applied_r
     )
 
 
-def test_audit_log_contains_an_apply_with_its_channel(applied_repository: Repository):
+def test_audit_log_contains_an_apply_with_its_channel(applied_repository):
     entries = applied_repository.world.management.audit.of_factory(applied_repository.may, limit=100)
 
     actions = [entry.action for entry in entries if entry.channel == Channel.FILES]
     assert {"factory.define_by_files", "webhook.create", "automation.create"} <= set(actions)
 
 
-def test_apply_does_not_change_another_factory(applied_repository: Repository):
+def test_apply_does_not_change_another_factory(applied_repository):
     other_factory = applied_repository.world.operator_of_new_factory()
     applied_repository.world.management.webhooks.create(other_factory, "source")
     before = list(applied_repository.world.management.webhooks.all(other_factory))
@@ -659,7 +657,7 @@ NIGHTLY = """\
     schedule: {name: nightly, cron: "0 3 * * *", timezone: Europe/Berlin}"""
 
 
-def test_schedule_is_applied_exported_changed_and_removed_with_its_file(applied_repository: Repository):
+def test_schedule_is_applied_exported_changed_and_removed_with_its_file(applied_repository):
     uid = applied_repository.uids()["source"]
     management, may = applied_repository.world.management, applied_repository.may
 
@@ -685,7 +683,7 @@ def test_schedule_is_applied_exported_changed_and_removed_with_its_file(applied_
     assert apply("") == ["triggers"]
 
 
-def test_warning_of_a_trigger_after_a_schedule_has_its_place(applied_repository: Repository):
+def test_warning_of_a_trigger_after_a_schedule_has_its_place(applied_repository):
     unknown = "wh_" + "0" * 27
     applied_repository.write({"automations/triage/automation.md": automation_with_schedules(unknown, NIGHTLY)})
 
@@ -747,9 +745,7 @@ OPTIONS: dict[str, tuple[str, tuple[str, str], list[str], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("text", "change", "keys", "stored"), OPTIONS.values(), ids=OPTIONS)
-def test_option_is_applied_exported_changed_and_removed_with_its_file(
-    applied_repository: Repository, text: str, change: tuple[str, str], keys: list[str], stored: dict[str, Any]
-):
+def test_option_is_applied_exported_changed_and_removed_with_its_file(applied_repository, text, change, keys, stored):
     uid = applied_repository.uids()["source"]
     management, may = applied_repository.world.management, applied_repository.may
     for name in ("NPM_TOKEN", "BILLING_GH_TOKEN"):
@@ -761,7 +757,7 @@ def test_option_is_applied_exported_changed_and_removed_with_its_file(
         assert applied_repository.apply().plan.steps == ()
         return [change.key for step in steps for change in step.changes]
 
-    def stored_options() -> dict[str, Any]:
+    def stored_options():
         triage = management.automations.get(may, "triage")
         return triage.policy.as_json() | triage.options.as_json()
 
@@ -776,7 +772,7 @@ def test_option_is_applied_exported_changed_and_removed_with_its_file(
     assert (apply(""), stored_options()) == (keys, {})
 
 
-def test_unknown_secret_of_an_automation_is_refused_with_its_line(applied_repository: Repository):
+def test_unknown_secret_of_an_automation_is_refused_with_its_line(applied_repository):
     uid = applied_repository.uids()["source"]
     secrets = "secrets: [GH_TOKEN=BILLING_GH_TOKEN]\n"
     applied_repository.write({"automations/triage/automation.md": automation(uid, "{n: [1]}", secrets, "Go.")})
@@ -787,7 +783,7 @@ def test_unknown_secret_of_an_automation_is_refused_with_its_line(applied_reposi
     assert "no secret for runs named BILLING_GH_TOKEN" in problem
 
 
-def test_results_are_applied_and_refused_with_their_line(applied_repository: Repository):
+def test_results_are_applied_and_refused_with_their_line(applied_repository):
     uid = applied_repository.uids()["source"]
 
     def write(destination: str) -> None:

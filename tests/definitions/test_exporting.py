@@ -44,7 +44,7 @@ def export_and_apply(world: World, folder: Path) -> definitions.Plan:
     return definitions.apply(world.management, may, files).plan
 
 
-def test_export_and_apply_keep_webhooks_of_any_name_and_kind(world: World, tmp_path: Path):
+def test_export_and_apply_keep_webhooks_of_any_name_and_kind(world, tmp_path):
     for name in NAMES:
         world.webhook(name)
     world.webhook("form", auth_mode=AuthMode.URL_TOKEN, enabled=False, delivery_id_header="X-Id", event_header="X-Kind")
@@ -81,7 +81,7 @@ PAYLOADS: list[Any] = [
 
 
 @pytest.mark.parametrize("payload", PAYLOADS)
-def test_export_and_apply_keep_any_filter(world: World, tmp_path: Path, payload: Any):
+def test_export_and_apply_keep_any_filter(world, tmp_path, payload):
     world.automation("triage", world.webhook(), payload=payload)
 
     assert export_and_apply(world, tmp_path).steps == ()
@@ -101,7 +101,7 @@ PROMPTS = [
 
 
 @pytest.mark.parametrize("prompt", PROMPTS)
-def test_export_and_apply_keep_any_prompt(world: World, tmp_path: Path, prompt: str):
+def test_export_and_apply_keep_any_prompt(world, tmp_path, prompt):
     world.automation("triage", world.webhook(), prompt=prompt)
     before = world.management.automations.get(world.may, "triage")
 
@@ -109,7 +109,7 @@ def test_export_and_apply_keep_any_prompt(world: World, tmp_path: Path, prompt: 
     assert world.management.automations.get(world.may, "triage") == before
 
 
-def test_export_and_apply_keep_automations_of_any_name(world: World, tmp_path: Path):
+def test_export_and_apply_keep_automations_of_any_name(world, tmp_path):
     webhook = world.webhook()
     for name in NAMES:
         world.automation(name, webhook, enabled=name != "no")
@@ -120,7 +120,7 @@ def test_export_and_apply_keep_automations_of_any_name(world: World, tmp_path: P
     assert plan.unchanged_count == len(NAMES) + 1
 
 
-def test_export_has_the_style_of_files_written_by_hand(world: World):
+def test_export_has_the_style_of_files_written_by_hand(world):
     webhook = world.webhook("GitHub: main", delivery_id_header="X-GitHub-Delivery")
     world.management.webhooks.set_enabled(world.may, webhook.webhook.uid, False)
     world.automation("triage", webhook, payload={"action": ["opened"], "draft": {"not_in": [True]}}, prompt="# Look")
@@ -153,7 +153,7 @@ def test_export_has_the_style_of_files_written_by_hand(world: World):
     }
 
 
-def test_export_and_apply_keep_event_types(world: World, tmp_path: Path):
+def test_export_and_apply_keep_event_types(world, tmp_path):
     webhook = world.webhook("source", event_header="X-Kind")
     filter_ = {"webhook_ids": [webhook.webhook.uid], "event": ["push", "Push Hook", "größer: x", "on", "1"]}
     trigger = {"provider": "webhook", "event": "received", "filter": filter_}
@@ -167,7 +167,7 @@ def test_export_and_apply_keep_event_types(world: World, tmp_path: Path):
     assert world.management.automations.get(world.may, "triage").triggers == created.triggers
 
 
-def test_apply_of_an_export_syncs_a_replaced_secret(world: World, tmp_path: Path):
+def test_apply_of_an_export_syncs_a_replaced_secret(world, tmp_path):
     webhook = world.webhook()
     world.management.secrets.replace(world.may, webhook.webhook.secret_name, "newer secret")
 
@@ -176,7 +176,7 @@ def test_apply_of_an_export_syncs_a_replaced_secret(world: World, tmp_path: Path
     assert [change.key for change in step.changes] == ["secret"]
 
 
-def test_export_has_no_file_for_a_deleted_webhook(world: World):
+def test_export_has_no_file_for_a_deleted_webhook(world):
     webhook = world.webhook()
     world.automation("triage", webhook)
     world.management.webhooks.delete(world.may, "source")
@@ -187,12 +187,12 @@ def test_export_has_no_file_for_a_deleted_webhook(world: World):
     assert f"- {webhook.webhook.uid}  # source" in files["automations/triage/automation.md"]
 
 
-def test_export_of_an_empty_factory_is_two_empty_folders(world: World, tmp_path: Path):
+def test_export_of_an_empty_factory_is_two_empty_folders(world, tmp_path):
     assert export_and_apply(world, tmp_path).steps == ()
     assert sorted(path.name for path in tmp_path.rglob("*")) == [".gitkeep", ".gitkeep", "automations", "webhooks"]
 
 
-def test_export_fails_if_a_prompt_looks_like_an_unresolved_merge(world: World):
+def test_export_fails_if_a_prompt_looks_like_an_unresolved_merge(world):
     prompt = "<<<<<<< HEAD\none\n=======\ntwo\n>>>>>>> other\n"
     world.automation("triage", world.webhook(), prompt=prompt)
 
@@ -201,7 +201,7 @@ def test_export_fails_if_a_prompt_looks_like_an_unresolved_merge(world: World):
 
 
 @pytest.mark.parametrize("part", ["webhooks", "automations"])
-def test_export_overwrites_no_existing_folder(world: World, tmp_path: Path, part: str):
+def test_export_overwrites_no_existing_folder(world, tmp_path, part):
     (tmp_path / part).mkdir()
 
     with pytest.raises(Conflict, match=r"already exists\. Nothing was written"):
@@ -209,7 +209,7 @@ def test_export_overwrites_no_existing_folder(world: World, tmp_path: Path, part
     assert [path.name for path in tmp_path.iterdir()] == [part]
 
 
-def test_export_follows_no_symbolic_link(world: World, tmp_path: Path):
+def test_export_follows_no_symbolic_link(world, tmp_path):
     (tmp_path / "target").mkdir()
     (tmp_path / "target" / "webhooks").symlink_to(tmp_path / "elsewhere")
 
@@ -217,7 +217,7 @@ def test_export_follows_no_symbolic_link(world: World, tmp_path: Path):
         definitions.write(tmp_path / "target", export(world))
 
 
-def test_apply_restores_an_exported_state(world: World, tmp_path: Path):
+def test_apply_restores_an_exported_state(world, tmp_path):
     webhook = world.webhook("form", auth_mode=AuthMode.URL_TOKEN, enabled=False)
     definitions.write(tmp_path, export(world))
     may = permission(world)

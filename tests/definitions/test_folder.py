@@ -7,7 +7,6 @@ import pytest
 
 from hookmill.definitions.folder import read_folder, stem_of
 from hookmill.domain.errors import NotFound
-from tests.definitions.conftest import Folder
 
 WEBHOOK = "secretName: S\n"
 
@@ -16,7 +15,7 @@ def problems_in(root: Path) -> list[str]:
     return [str(problem) for problem in read_folder(root).problems]
 
 
-def test_definitions_are_found_by_their_paths(folder: Folder):
+def test_definitions_are_found_by_their_paths(folder):
     root = folder({"webhooks/b.yaml": "b", "webhooks/a-1.yaml": "a", "automations/x/automation.md": "x"})
 
     files = read_folder(root)
@@ -26,7 +25,7 @@ def test_definitions_are_found_by_their_paths(folder: Folder):
     assert files.problems == ()
 
 
-def test_unrelated_files_are_ignored(folder: Folder, tmp_path: Path):
+def test_unrelated_files_are_ignored(folder, tmp_path):
     root = folder(
         {
             "README.md": "",
@@ -57,7 +56,7 @@ def test_unrelated_files_are_ignored(folder: Folder, tmp_path: Path):
     assert list(files.automation_contents) == ["automations/x/automation.md"]
 
 
-def test_automation_may_be_a_single_file(folder: Folder):
+def test_automation_may_be_a_single_file(folder):
     root = folder({"automations/nightly.md": "---\n", "automations/triage/automation.md": "---\n"})
 
     files = read_folder(root)
@@ -92,19 +91,19 @@ def test_automation_may_be_a_single_file(folder: Folder):
         ("webhooks/a\n.yaml", "webhooks/a\\n.yaml:1:1: Names have"),
     ],
 )
-def test_file_that_is_not_a_definition_is_reported(folder: Folder, path: str, message: str):
+def test_file_that_is_not_a_definition_is_reported(folder, path, message):
     (problem,) = problems_in(folder({path: "---"}))
 
     assert problem.startswith(message)
 
 
-def test_invalid_file_name_is_refused_with_a_valid_one(folder: Folder):
+def test_invalid_file_name_is_refused_with_a_valid_one(folder):
     (problem,) = problems_in(folder({"webhooks/GitHub: main.yaml": WEBHOOK}))
 
     assert "Rename it to github-main. To keep the displayed name, add a line that begins with name: to it." in problem
 
 
-def test_file_name_that_is_not_utf_8_is_refused(folder: Folder):
+def test_file_name_that_is_not_utf_8_is_refused(folder):
     root = folder({})
     (Path(os.fsdecode(os.fsencode(root) + b"/webhooks/\xff.yaml"))).write_text(WEBHOOK)
 
@@ -114,7 +113,7 @@ def test_file_name_that_is_not_utf_8_is_refused(folder: Folder):
     problem.encode()
 
 
-def test_symbolic_link_to_a_file_is_refused_unread(folder: Folder, tmp_path: Path):
+def test_symbolic_link_to_a_file_is_refused_unread(folder, tmp_path):
     (tmp_path / "outside.yaml").write_text(WEBHOOK)
     root = folder({})
     (root / "webhooks" / "a.yaml").symlink_to(tmp_path / "outside.yaml")
@@ -130,7 +129,7 @@ def test_symbolic_link_to_a_file_is_refused_unread(folder: Folder, tmp_path: Pat
 @pytest.mark.parametrize(
     "linked", ["webhooks", "automations", "automations/x", "automations/x/automation.md", "automations/y.md"]
 )
-def test_symbolic_link_in_a_path_is_refused_unread(folder: Folder, tmp_path: Path, linked: str):
+def test_symbolic_link_in_a_path_is_refused_unread(folder, tmp_path, linked):
     root = folder({"webhooks/a.yaml": WEBHOOK, "automations/x/automation.md": "x", "automations/y.md": "---"})
     (root / linked).rename(tmp_path / "outside")
     (root / linked).symlink_to(tmp_path / "outside")
@@ -141,27 +140,27 @@ def test_symbolic_link_in_a_path_is_refused_unread(folder: Folder, tmp_path: Pat
     assert all(not path.startswith(linked) for path in (*files.webhook_contents, *files.automation_contents))
 
 
-def test_folder_itself_may_be_a_symbolic_link(folder: Folder, tmp_path: Path):
+def test_folder_itself_may_be_a_symbolic_link(folder, tmp_path):
     root = folder({"webhooks/a.yaml": WEBHOOK})
     (tmp_path / "link").symlink_to(root)
 
     assert list(read_folder(tmp_path / "link").webhook_contents) == ["webhooks/a.yaml"]
 
 
-def test_named_pipe_is_refused_unread(folder: Folder):
+def test_named_pipe_is_refused_unread(folder):
     root = folder({})
     os.mkfifo(root / "webhooks" / "a.yaml")
 
     assert problems_in(root) == ["webhooks/a.yaml:1:1: This is not a regular file. Definitions are regular files."]
 
 
-def test_folder_without_both_subfolders_is_refused(tmp_path: Path):
+def test_folder_without_both_subfolders_is_refused(tmp_path):
     (problem,) = problems_in(tmp_path)
 
     assert problem.startswith(f"There is neither a folder webhooks nor a folder automations in {tmp_path}.")
 
 
-def test_folder_above_the_definitions_is_refused_with_their_path(tmp_path: Path):
+def test_folder_above_the_definitions_is_refused_with_their_path(tmp_path):
     (tmp_path / "factory" / "webhooks").mkdir(parents=True)
 
     (problem,) = problems_in(tmp_path)
@@ -169,13 +168,13 @@ def test_folder_above_the_definitions_is_refused_with_their_path(tmp_path: Path)
     assert problem.endswith(f"contains them: is it {tmp_path}/factory?")
 
 
-def test_folder_with_only_a_factory_file_has_no_definitions(tmp_path: Path):
+def test_folder_with_only_a_factory_file_has_no_definitions(tmp_path):
     (tmp_path / "factory.yaml").write_text("name: demo\n")
 
     assert problems_in(tmp_path) == []
 
 
-def test_message_about_the_working_directory_says_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_message_about_the_working_directory_says_here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     (problem,) = problems_in(Path())
@@ -183,7 +182,7 @@ def test_message_about_the_working_directory_says_here(tmp_path: Path, monkeypat
     assert problem.startswith("There is neither a folder webhooks nor a folder automations here.")
 
 
-def test_path_that_is_not_a_folder_is_not_found(tmp_path: Path):
+def test_path_that_is_not_a_folder_is_not_found(tmp_path):
     (tmp_path / "file").write_text("")
 
     with pytest.raises(NotFound, match="There is no folder missing"):
@@ -192,27 +191,27 @@ def test_path_that_is_not_a_folder_is_not_found(tmp_path: Path):
         read_folder(tmp_path / "file")
 
 
-def test_one_of_the_two_subfolders_is_enough(tmp_path: Path):
+def test_one_of_the_two_subfolders_is_enough(tmp_path):
     (tmp_path / "webhooks").mkdir()
 
     assert problems_in(tmp_path) == []
 
 
-def test_file_instead_of_a_subfolder_is_refused(tmp_path: Path):
+def test_file_instead_of_a_subfolder_is_refused(tmp_path):
     (tmp_path / "webhooks").write_text("")
 
     assert problems_in(tmp_path) == ["webhooks:1:1: This can't be read: Not a directory."]
 
 
 @pytest.mark.parametrize(("path", "size_max"), [("webhooks/a.yaml", 65_536), ("automations/x/automation.md", 524_288)])
-def test_file_over_its_maximum_size_is_refused(folder: Folder, path: str, size_max: int):
+def test_file_over_its_maximum_size_is_refused(folder, path, size_max):
     assert problems_in(folder({path: b"x" * size_max})) == []
     assert problems_in(folder({path: b"x" * (size_max + 1)})) == [
         f"{path}:1:1: The file is larger than the limit of {size_max // 1024} KB."
     ]
 
 
-def test_folder_with_more_than_1000_files_is_refused_unread(folder: Folder):
+def test_folder_with_more_than_1000_files_is_refused_unread(folder):
     root = folder({f"webhooks/w{number}.yaml": "" for number in range(1001)})
 
     assert problems_in(root) == [

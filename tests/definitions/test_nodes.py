@@ -54,7 +54,7 @@ def value(text: str) -> Any:
         ("[a, {b: 1}]", ["a", {"b": 1}]),
     ],
 )
-def test_scalars_have_the_values_of_yaml_1_2(scalar: str, expected: Any):
+def test_scalars_have_the_values_of_yaml_1_2(scalar, expected):
     actual = value(f"key: {scalar}\n")["key"]
 
     assert actual == expected
@@ -62,14 +62,14 @@ def test_scalars_have_the_values_of_yaml_1_2(scalar: str, expected: Any):
 
 
 @pytest.mark.parametrize("number", ["010", "-010", "00.5", "0x1F", "0o17", "0b1", "0x_ff"])
-def test_number_that_parsers_read_differently_is_refused(number: str):
+def test_number_that_parsers_read_differently_is_refused(number):
     assert problems_in(f"key: {number}") == [
         "1:6: Some parsers read this as text, others as a number. Put it in quotes, or write it without leading 0."
     ]
 
 
 @pytest.mark.parametrize("number", ["1e400", "-1e400", "0.10000000000000001", "1e-400", "9" * 700, "1e" + "9" * 50])
-def test_number_that_cannot_be_stored_exactly_is_refused(number: str):
+def test_number_that_cannot_be_stored_exactly_is_refused(number):
     assert problems_in(f"key: {number}") == [
         "1:6: This number can't be stored exactly. Write it with fewer digits, or put it in quotes if it is text."
     ]
@@ -105,7 +105,7 @@ def test_number_that_cannot_be_stored_exactly_is_refused(number: str):
         ('a: "\\q"', "1:6: This is not YAML: found unknown escape character 'q'"),
     ],
 )
-def test_unsupported_yaml_is_refused_with_its_place(text: str, message: str):
+def test_unsupported_yaml_is_refused_with_its_place(text, message):
     (problem,) = problems_in(text)
 
     assert problem.startswith(message)
@@ -125,7 +125,7 @@ def test_every_problem_of_a_text_is_reported():
 
 
 @pytest.mark.parametrize("secret", ["!whsec_abc", "&whsec_abc", "*whsec_abc", "0123456789"])
-def test_message_does_not_contain_a_value_that_may_be_a_secret(secret: str):
+def test_message_does_not_contain_a_value_that_may_be_a_secret(secret):
     (problem,) = problems_in(f"secret: {secret}")
 
     assert secret[1:] not in problem
@@ -144,7 +144,7 @@ def test_alias_bomb_is_refused_without_expansion():
     ["[" * 60_000, "- " * 30_000, "{a: " * 15_000, "? " * 30_000, "[\n" * 30_000],
     ids=["lists", "dashes", "mappings", "keys", "lists in lines"],
 )
-def test_deep_nesting_is_refused_within_seconds(text: str):
+def test_deep_nesting_is_refused_within_seconds(text):
     started = time.thread_time()
 
     (problem,) = problems_in(text)
@@ -173,7 +173,7 @@ def test_document_with_only_a_comment_has_no_value():
         ("/missing/deeper", (5, 1)),
     ],
 )
-def test_json_pointer_is_resolved_to_the_nearest_existing_place(pointer: str, place: tuple[int, int]):
+def test_json_pointer_is_resolved_to_the_nearest_existing_place(pointer, place):
     node = compose("a:\n  - 1\n  - {b/c: [x]}\n", lambda place, message: pytest.fail(message), first_line=5)
     assert node is not None
 

@@ -110,7 +110,7 @@ def test_webhook_may_answer_handshakes():
 
 
 @pytest.mark.parametrize("start", ["---\n", "# a comment\n\n", "# yaml-language-server: $schema=https://x/y.json\n"])
-def test_webhook_may_begin_with_a_document_marker_or_comment(start: str):
+def test_webhook_may_begin_with_a_document_marker_or_comment(start):
     assert webhook(f"{start}secretName: S\n").secret_name == "S"
 
 
@@ -203,7 +203,7 @@ def test_webhook_may_have_windows_line_endings():
         ),
     ],
 )
-def test_every_problem_of_a_webhook_is_reported_with_its_place(content: str, messages: list[str]):
+def test_every_problem_of_a_webhook_is_reported_with_its_place(content, messages):
     problems = webhook_problems(content)
 
     assert len(problems) == len(messages), problems
@@ -236,14 +236,14 @@ def test_message_does_not_contain_a_secret_in_place_of_its_name():
         (b"secretName: S\rname: a\n", "1:14: U+000D is an invisible character"),
     ],
 )
-def test_file_that_is_not_plain_text_is_refused(content: bytes, message: str):
+def test_file_that_is_not_plain_text_is_refused(content, message):
     (problem,) = webhook_problems(content)
 
     assert problem.startswith(message)
 
 
 @pytest.mark.parametrize("marker", ["<<<<<<< HEAD", "<<<<<<<", ">>>>>>> theirs"])
-def test_unresolved_merge_in_a_webhook_is_reported_as_such(marker: str):
+def test_unresolved_merge_in_a_webhook_is_reported_as_such(marker):
     content = f"secretName: A\n{marker}\nauthMode: token\n=======\nauthMode: url_token\n>>>>>>> other\n"
 
     assert webhook_problems(content) == [
@@ -454,7 +454,7 @@ def test_prompt_may_contain_single_merge_markers():
         (automation_text(other_keys="x: &a [1]\n"), ["7:1: Unknown key 'x'.", "7:4: Anchors (&) are not supported."]),
     ],
 )
-def test_every_problem_of_an_automation_is_reported_with_its_place(content: str, messages: list[str]):
+def test_every_problem_of_an_automation_is_reported_with_its_place(content, messages):
     problems = automation_problems(content)
 
     assert len(problems) == len(messages), problems
@@ -513,7 +513,7 @@ def test_webhook_ids_may_be_written_with_in():
         ),
     ],
 )
-def test_what_has_another_effect_than_elsewhere_is_a_warning(content: str, warnings: list[str]):
+def test_what_has_another_effect_than_elsewhere_is_a_warning(content, warnings):
     definitions = read_automation(content)
 
     found = [str(warning).removeprefix("automations/triage/automation.md:") for warning in definitions.warnings]
@@ -532,7 +532,7 @@ def test_runner_in_a_tree_that_describes_compute_is_a_warning():
 
 
 @pytest.mark.parametrize("value", ["[a]", "text", "5"])
-def test_payload_filter_that_is_not_an_object_is_refused(value: str):
+def test_payload_filter_that_is_not_an_object_is_refused(value):
     content = with_payload("x: [1]").replace("payload:\n      x: [1]", f"payload: {value}")
 
     assert automation_problems(content) == ['7:14: A filter is an object such as {"action": ["opened"]}.']
@@ -546,7 +546,7 @@ def test_payload_filter_that_is_not_an_object_is_refused(value: str):
         ({"source": UID}, f"Write its uid: {UID}."),
     ],
 )
-def test_name_instead_of_a_uid_is_refused_with_the_uid(uids: dict[str, str] | None, hint: str):
+def test_name_instead_of_a_uid_is_refused_with_the_uid(uids, hint):
     content = automation_text().replace(UID, "source")
 
     assert automation_problems(content, uids) == [f"6:19: 'source' is not a webhook's uid (wh_…). {hint}"]
@@ -571,7 +571,7 @@ def test_message_about_a_webhook_without_a_uid_says_to_apply_first():
     ],
     ids=["in the front matter", "in the prompt", "around everything"],
 )
-def test_unresolved_merge_in_an_automation_is_reported_as_such(content: str, line: int):
+def test_unresolved_merge_in_an_automation_is_reported_as_such(content, line):
     (problem,) = automation_problems(content)
 
     assert problem.startswith(f"{line}:1: A merge is unresolved here.")
@@ -614,7 +614,7 @@ LIKE_YAML = st.lists(st.sampled_from([*PIECES, *WORDS]), max_size=60).map("".joi
 
 @settings(max_examples=count(300, usually=60))
 @given(st.one_of(LIKE_YAML.map(str.encode), st.binary(max_size=200)))
-def test_any_bytes_are_read_as_a_definition_or_as_problems(content: bytes):
+def test_any_bytes_are_read_as_a_definition_or_as_problems(content):
     automation_content = b"---\n" + content + b"\n---\nLook.\n"
 
     definitions = read_definitions(

@@ -1,7 +1,6 @@
 """The text of a plan for people."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -124,7 +123,7 @@ STRIPE = "authMode: signature\nsignatureScheme: stripe\nsecretName: S\n"
         ),
     ],
 )
-def test_plan_shows_changes_of_a_webhook(content: str, webhook: dict[str, Any], line: str):
+def test_plan_shows_changes_of_a_webhook(content, webhook, line):
     assert plan_text({"webhooks/source.yaml": content}, replace(WEBHOOK, **webhook))[0] == f"~ webhook source: {line}"
 
 

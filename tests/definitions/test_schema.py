@@ -48,7 +48,7 @@ def reader_accepts_automation(front_matter: str) -> bool:
 
 
 @pytest.mark.parametrize("kind", DefinitionKind)
-def test_schema_is_valid_json_schema_2020_12(kind: DefinitionKind):
+def test_schema_is_valid_json_schema_2020_12(kind):
     schema = json.loads(definitions.schema(kind))
 
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
@@ -56,7 +56,7 @@ def test_schema_is_valid_json_schema_2020_12(kind: DefinitionKind):
 
 
 @pytest.mark.parametrize("schema", [WEBHOOK, AUTOMATION], ids=["webhook", "automation"])
-def test_every_key_has_a_description(schema: Any):
+def test_every_key_has_a_description(schema):
     properties = schema["properties"].items()
 
     assert [key for key, value in properties if not value.get("description") and "$ref" not in value] == []
@@ -79,7 +79,7 @@ def test_schema_of_filters_is_generated_from_the_table_of_operators():
 
 
 @given(filter_texts)
-def test_every_filter_that_can_be_saved_is_valid(filter_text: str):
+def test_every_filter_that_can_be_saved_is_valid(filter_text):
     trigger: Any = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [UID]}}
     # The validator supports neither of these two values.
     trigger["filter"]["payload"] = json.loads(filter_text.replace("1e400", "9").replace(r"\ud83d", "u"))
@@ -137,13 +137,13 @@ INVALID_WEBHOOKS = [
 
 
 @pytest.mark.parametrize("text", VALID_WEBHOOKS)
-def test_reader_and_schema_accept_valid_webhooks(text: str):
+def test_reader_and_schema_accept_valid_webhooks(text):
     assert reader_accepts_webhook(text)
     jsonschema_rs.validate(WEBHOOK, value_of(text))
 
 
 @pytest.mark.parametrize("text", INVALID_WEBHOOKS)
-def test_reader_and_schema_reject_invalid_webhooks(text: str):
+def test_reader_and_schema_reject_invalid_webhooks(text):
     assert not reader_accepts_webhook(text)
     assert not jsonschema_rs.is_valid(WEBHOOK, value_of(text))
 
@@ -355,12 +355,12 @@ INVALID_FRONT_MATTER = [
 
 
 @pytest.mark.parametrize("front_matter", VALID_FRONT_MATTER)
-def test_reader_and_schema_accept_valid_front_matter(front_matter: str):
+def test_reader_and_schema_accept_valid_front_matter(front_matter):
     assert reader_accepts_automation(front_matter)
     jsonschema_rs.validate(AUTOMATION, value_of(front_matter))
 
 
 @pytest.mark.parametrize("front_matter", INVALID_FRONT_MATTER)
-def test_reader_and_schema_reject_invalid_front_matter(front_matter: str):
+def test_reader_and_schema_reject_invalid_front_matter(front_matter):
     assert not reader_accepts_automation(front_matter)
     assert not jsonschema_rs.is_valid(AUTOMATION, value_of(front_matter))

@@ -26,7 +26,7 @@ def yaml_text(value: dict[str, Any]) -> str:
 
 
 @given(st.dictionaries(TEXTS, VALUES, min_size=1, max_size=4))
-def test_written_yaml_is_read_as_the_original_value(value: dict[str, Any]):
+def test_written_yaml_is_read_as_the_original_value(value):
     node = compose(yaml_text(value), lambda place, message: pytest.fail(f"{place}: {message}"))
 
     assert node is not None
@@ -34,7 +34,7 @@ def test_written_yaml_is_read_as_the_original_value(value: dict[str, Any]):
 
 
 @given(st.dictionaries(TEXTS, st.one_of(TEXTS, st.booleans(), st.none(), st.integers()), min_size=1, max_size=4))
-def test_reader_of_yaml_1_1_reads_the_original_value(value: dict[str, Any]):
+def test_reader_of_yaml_1_1_reads_the_original_value(value):
     assert yaml.safe_load(yaml_text(value)) == value
 
 

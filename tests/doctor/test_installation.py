@@ -92,7 +92,7 @@ def contents(directory: Path) -> dict[str, bytes]:
     }
 
 
-def test_running_service_has_no_problem(tmp_path: Path):
+def test_running_service_has_no_problem(tmp_path):
     with serving(tmp_path / "data") as service:
         settings = service.read_settings()
         # The service is ready before its worker is.
@@ -105,7 +105,7 @@ def test_running_service_has_no_problem(tmp_path: Path):
     assert "1 of 1 workers are alive" in findings(examination, "workers")[0].observation
 
 
-def test_service_on_postgresql_has_no_problem(tmp_path: Path, postgres_store: str):
+def test_service_on_postgresql_has_no_problem(tmp_path, postgres_store):
     with serving(tmp_path / "data", database_url=postgres_store) as service:
         examination = examined(service.read_settings())
 
@@ -116,7 +116,7 @@ def test_service_on_postgresql_has_no_problem(tmp_path: Path, postgres_store: st
     assert re.search(r"enough for \d+ hosts? with these settings", findings(examination, "connections")[0].observation)
 
 
-def test_too_few_connections_for_the_hosts_with_live_workers(tmp_path: Path, postgres_store: str):
+def test_too_few_connections_for_the_hosts_with_live_workers(tmp_path, postgres_store):
     settings = Service(tmp_path / "data", database_url=postgres_store, port=free_port()).read_settings()
     enough = next(check_connections(settings))
     # No test server allows so many connections.
@@ -131,7 +131,7 @@ def test_too_few_connections_for_the_hosts_with_live_workers(tmp_path: Path, pos
     assert too_few.observation.endswith(" with these settings, and 200 hosts have live workers")
 
 
-def test_installation_before_its_first_start_is_unchanged(tmp_path: Path):
+def test_installation_before_its_first_start_is_unchanged(tmp_path):
     examination = examined(Settings(data_dir=tmp_path / "data", port=free_port(), free_space_min_mb=1))
 
     assert complaints(examination) == []
@@ -139,7 +139,7 @@ def test_installation_before_its_first_start_is_unchanged(tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_empty_database_on_postgresql_has_no_problem(tmp_path: Path, postgres_url: str):
+def test_empty_database_on_postgresql_has_no_problem(tmp_path, postgres_url):
     service = Service(tmp_path / "data", database_url=postgres_url, port=free_port())
 
     examination = examined(service.read_settings())
@@ -148,7 +148,7 @@ def test_empty_database_on_postgresql_has_no_problem(tmp_path: Path, postgres_ur
     assert "first start creates the schema" in findings(examination, "schema")[0].observation
 
 
-def test_inherited_settings_and_idle_limits_of_postgresql_are_shown(tmp_path: Path, postgres_url: str):
+def test_inherited_settings_and_idle_limits_of_postgresql_are_shown(tmp_path, postgres_url):
     settings = Service(tmp_path / "data", database_url=postgres_url, port=free_port()).read_settings()
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         for setting in ("default_transaction_isolation = serializable", "idle_session_timeout = '5min'"):
@@ -168,7 +168,7 @@ def test_page_about_doctor_names_every_check():
     assert [check.name for check in CHECKS if f"`{check.name}`" not in page] == []
 
 
-def test_doctor_changes_no_file(stopped: Service):
+def test_doctor_changes_no_file(stopped):
     before = contents(stopped.data_dir)
 
     examination = examined(stopped.read_settings())
@@ -177,7 +177,7 @@ def test_doctor_changes_no_file(stopped: Service):
     assert contents(stopped.data_dir) == before
 
 
-def test_command_prints_advice_and_ends_with_1_for_a_problem(stopped: Service, tmp_path: Path):
+def test_command_prints_advice_and_ends_with_1_for_a_problem(stopped, tmp_path):
     (stopped.data_dir / "hookmill.db").chmod(0o644)
     stopped.settings = {"RUNNERS": '{"agent": {"argv": ["/nowhere/agent"]}}'}
     output = tmp_path / "output"
@@ -192,7 +192,7 @@ def test_command_prints_advice_and_ends_with_1_for_a_problem(stopped: Service, t
     assert "Not checked because of the problems above: file system" in text
 
 
-def test_each_repository_is_asked_and_its_password_is_used(stopped: Service, tmp_path: Path):
+def test_each_repository_is_asked_and_its_password_is_used(stopped, tmp_path):
     source = SourceRepository.create(tmp_path / "source")
     source.commit()
     password = "a-password-of-a-repository"
@@ -214,9 +214,7 @@ def test_each_repository_is_asked_and_its_password_is_used(stopped: Service, tmp
     assert password not in "".join(texts)
 
 
-def test_repository_with_a_password_in_a_variable_is_asked_before_the_first_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_repository_with_a_password_in_a_variable_is_asked_before_the_first_start(tmp_path, monkeypatch):
     source = SourceRepository.create(tmp_path / "source")
     source.commit()
     monkeypatch.setenv("GIT_PASSWORD", "a-password-of-a-repository")
@@ -231,7 +229,7 @@ def test_repository_with_a_password_in_a_variable_is_asked_before_the_first_star
     assert "the team secret GIT_TOKEN, can't be read before the first start" in not_asked.observation
 
 
-def test_every_problem_of_the_settings_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_every_problem_of_the_settings_is_reported(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOOKMILL_PORT", "many")
     monkeypatch.setenv("HOOKMILL_PROCESSES", "0")
@@ -302,7 +300,7 @@ def refer_to_missing_runner(service: Service) -> None:
         (refer_to_missing_runner, "automations", "problem", "'triage' of factory 'default' (gone)"),
     ],
 )
-def test_fault_of_an_installation_is_found(stopped: Service, change: Any, check: str, status: str, observation: str):
+def test_fault_of_an_installation_is_found(stopped, change, check, status, observation):
     change(stopped)
 
     examination = examined(stopped.read_settings())
@@ -340,9 +338,7 @@ def test_fault_of_an_installation_is_found(stopped: Service, change: Any, check:
         ),
     ],
 )
-def test_unsuitable_setting_is_found(
-    tmp_path: Path, settings: dict[str, Any], check: str, status: str, observation: str
-):
+def test_unsuitable_setting_is_found(tmp_path, settings, check, status, observation):
     common: dict[str, Any] = {"data_dir": tmp_path / "data", "port": free_port(), "free_space_min_mb": 1}
 
     examination = examined(Settings(**common | settings))
@@ -352,7 +348,7 @@ def test_unsuitable_setting_is_found(
     ), complaints(examination)
 
 
-def test_disk_on_which_no_workspace_is_made_is_a_warning(tmp_path: Path):
+def test_disk_on_which_no_workspace_is_made_is_a_warning(tmp_path):
     with SmallDisk(tmp_path) as disk:
         settings = Settings(
             data_dir=disk.directory,
@@ -366,7 +362,7 @@ def test_disk_on_which_no_workspace_is_made_is_a_warning(tmp_path: Path):
     assert ("no workspace is made while less than 66 MiB" in texts[-1]) is disk.is_mounted
 
 
-def test_other_program_at_the_port_is_a_problem(tmp_path: Path):
+def test_other_program_at_the_port_is_a_problem(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
 
@@ -388,7 +384,7 @@ def test_other_program_at_the_port_is_a_problem(tmp_path: Path):
     )
 
 
-def test_networks_without_trusted_proxies_are_a_warning(stopped: Service):
+def test_networks_without_trusted_proxies_are_a_warning(stopped):
     with stopped.management() as management:
         management.webhooks.create(management.access.operator("default"), "ci", allowed_networks=["192.0.2.7"])
     settings = stopped.read_settings().model_copy(update={"base_url": "https://127.0.0.1"})
@@ -409,9 +405,7 @@ def test_networks_without_trusted_proxies_are_a_warning(stopped: Service):
         (200, "Let the proxy pass /webhooks/w/ to the service unchanged."),
     ],
 )
-def test_proxy_that_does_not_reach_the_service_is_told_from_one_that_changes_paths(
-    tmp_path: Path, status: int, advice: str
-):
+def test_proxy_that_does_not_reach_the_service_is_told_from_one_that_changes_paths(tmp_path, status, advice):
     with http_receiver() as proxy:
         # The receiver chooses its answer by the path, which no valid base_url has.
         base_url = proxy.url(f"/status/{status}")
@@ -422,7 +416,7 @@ def test_proxy_that_does_not_reach_the_service_is_told_from_one_that_changes_pat
     assert complaint.advice.startswith(advice)
 
 
-def test_authority_of_base_url_is_trusted_in_addition(tmp_path: Path):
+def test_authority_of_base_url_is_trusted_in_addition(tmp_path):
     ca, certificate, key = (tmp_path / name for name in ("ca.pem", "server.pem", "key.pem"))
     write_certificates(ca, certificate, key)
     with http_receiver((certificate, key)) as proxy:
@@ -444,7 +438,7 @@ def test_name_that_cannot_be_looked_up_is_reported():
         Connection(Origin(scheme="https", host="hooks..example.com", port=443, path=""))
 
 
-def test_expired_certificate_of_base_url_is_to_be_renewed(tmp_path: Path):
+def test_expired_certificate_of_base_url_is_to_be_renewed(tmp_path):
     ca, certificate, key = (tmp_path / name for name in ("ca.pem", "server.pem", "key.pem"))
     write_certificates(ca, certificate, key, days=-1)
     with http_receiver((certificate, key)) as proxy:
@@ -456,7 +450,7 @@ def test_expired_certificate_of_base_url_is_to_be_renewed(tmp_path: Path):
 
 
 @pytest.mark.filterwarnings("ignore:Requiring AUTH while not requiring TLS")
-def test_alarm_destinations_are_reached_without_a_message(stopped: Service, tmp_path: Path):
+def test_alarm_destinations_are_reached_without_a_message(stopped, tmp_path):
     ca, certificate, key = (tmp_path / name for name in ("ca.pem", "server.pem", "key.pem"))
     write_certificates(ca, certificate, key)
     with (
@@ -498,9 +492,7 @@ def test_alarm_destinations_are_reached_without_a_message(stopped: Service, tmp_
     assert receiver.requests == []
 
 
-def test_destinations_of_results_are_reached_without_a_message(
-    stopped: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_destinations_of_results_are_reached_without_a_message(stopped, tmp_path, monkeypatch):
     ca, certificate, key = (tmp_path / name for name in ("ca.pem", "server.pem", "key.pem"))
     write_certificates(ca, certificate, key)
     with github_server() as github, http_receiver((certificate, key)) as receiver, closed_port() as unused:
@@ -574,7 +566,7 @@ def test_check_that_hangs_ends_at_its_deadline():
         (ValueError("private"), "the check itself failed with ValueError"),
     ],
 )
-def test_error_in_a_check_is_a_problem(error: Exception, observation: str):
+def test_error_in_a_check_is_a_problem(error, observation):
     def fail(_: None) -> Iterator[Finding]:
         raise error
         yield
@@ -602,7 +594,7 @@ unusual
         ("/overlay", "ext4"),
     ],
 )
-def test_file_system_is_that_of_the_deepest_and_newest_mount(path: str, kind: str):
+def test_file_system_is_that_of_the_deepest_and_newest_mount(path, kind):
     assert file_system_of(Path(path), MOUNTS) == kind
 
 

@@ -5,11 +5,10 @@ import re
 import signal
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -66,7 +65,7 @@ def test_sample_configuration_of_nginx_has_no_problem(service: Service, proxy: P
     assert leftovers(service) == []
 
 
-def test_sample_configuration_of_caddy_has_no_problem(tmp_path: Path, proxy: Proxy):
+def test_sample_configuration_of_caddy_has_no_problem(tmp_path, proxy):
     with serving(tmp_path, base_url=proxy.url, trusted_proxies="127.0.0.1") as service, proxy.caddy(service.port):
         examination = examine_through(service.read_settings(), proxy.url, options(proxy))
 
@@ -74,7 +73,7 @@ def test_sample_configuration_of_caddy_has_no_problem(tmp_path: Path, proxy: Pro
 
 
 @pytest.mark.parametrize("limits", [{}, {"deliveries_per_minute": 10, "failed_authentications_per_minute": 5}])
-def test_service_without_a_proxy_has_no_problem(tmp_path: Path, limits: dict[str, Any]):
+def test_service_without_a_proxy_has_no_problem(tmp_path, limits):
     with serving(tmp_path, **limits) as service:
         url = f"http://127.0.0.1:{service.port}"
 
@@ -174,15 +173,7 @@ def test_service_without_a_proxy_has_no_problem(tmp_path: Path, limits: dict[str
         ],
     ),
 )
-def test_change_by_nginx_is_found_with_its_directive(
-    service: Service,
-    proxy: Proxy,
-    check: str,
-    status: str,
-    changes: Mapping[str, str],
-    observation: str,
-    directive: str,
-):
+def test_change_by_nginx_is_found_with_its_directive(service, proxy, check, status, changes, observation, directive):
     pauses = (1.5,) if check == SLOW_BODY else SHORT_PAUSES
     with proxy.nginx(service.port, changes):
         examination = examine_through(
@@ -205,9 +196,7 @@ def test_change_by_nginx_is_found_with_its_directive(
         ({LOCATION: f"{LOCATION} deny all;"}, "403 by nginx", "firewall"),
     ],
 )
-def test_proxy_that_loses_deliveries_stops_the_checks(
-    service: Service, proxy: Proxy, changes: Mapping[str, str], observation: str, directive: str
-):
+def test_proxy_that_loses_deliveries_stops_the_checks(service, proxy, changes, observation, directive):
     with proxy.nginx(service.port, changes):
         examination = examine_through(service.read_settings(), proxy.url, options(proxy))
 
@@ -218,7 +207,7 @@ def test_proxy_that_loses_deliveries_stops_the_checks(
     assert "body" in examination.not_checked
 
 
-def test_proxy_without_a_service_gets_advice_about_the_service(service: Service, proxy: Proxy):
+def test_proxy_without_a_service_gets_advice_about_the_service(service, proxy):
     with proxy.nginx(1):
         examination = examine_through(service.read_settings(), proxy.url, options(proxy))
 
@@ -227,7 +216,7 @@ def test_proxy_without_a_service_gets_advice_about_the_service(service: Service,
     assert "Check that the service runs" in complaint.advice
 
 
-def test_other_installation_behind_the_url_is_a_problem(service: Service, proxy: Proxy, tmp_path: Path):
+def test_other_installation_behind_the_url_is_a_problem(service, proxy, tmp_path):
     with serving(tmp_path) as other, proxy.nginx(other.port):
         examination = examine_through(service.read_settings(), proxy.url, options(proxy))
 
@@ -254,9 +243,7 @@ def test_other_installation_behind_the_url_is_a_problem(service: Service, proxy:
         ),
     ],
 )
-def test_change_by_caddy_is_found_with_its_directive(
-    service: Service, proxy: Proxy, check: str, changes: Mapping[str, str], observation: str, directive: str
-):
+def test_change_by_caddy_is_found_with_its_directive(service, proxy, check, changes, observation, directive):
     with proxy.caddy(service.port, changes):
         examination = examine_through(service.read_settings(), proxy.url, options(proxy, only=frozenset({check})))
 
@@ -275,9 +262,7 @@ def test_change_by_caddy_is_found_with_its_directive(
         (["127.0.0.0/8"], "a client can choose the address", "to nothing else"),
     ],
 )
-def test_wrong_trusted_proxies_are_found(
-    tmp_path: Path, proxy: Proxy, trusted: list[str], observation: str, instruction: str
-):
+def test_wrong_trusted_proxies_are_found(tmp_path, proxy, trusted, observation, instruction):
     with (
         serving(tmp_path, base_url=proxy.url, trusted_proxies=",".join(trusted)) as service,
         proxy.nginx(service.port),
@@ -291,7 +276,7 @@ def test_wrong_trusted_proxies_are_found(
     assert instruction in complaint.advice
 
 
-def test_expired_certificate_is_a_problem_and_the_other_checks_are_made(service: Service, proxy: Proxy, tmp_path: Path):
+def test_expired_certificate_is_a_problem_and_the_other_checks_are_made(service, proxy, tmp_path):
     expired = replace(proxy_place(tmp_path, days=-1), port=proxy.port, http_port=proxy.http_port)
     with expired.nginx(service.port):
         examination = examine_through(service.read_settings(), proxy.url, options(expired, only=frozenset({"path"})))
@@ -303,7 +288,7 @@ def test_expired_certificate_is_a_problem_and_the_other_checks_are_made(service:
     assert "path" in {finding.check for finding in examination.findings}
 
 
-def test_certificate_that_ends_soon_is_a_warning(service: Service, proxy: Proxy, tmp_path: Path):
+def test_certificate_that_ends_soon_is_a_warning(service, proxy, tmp_path):
     ending = replace(proxy_place(tmp_path, days=5), port=proxy.port, http_port=proxy.http_port)
     with ending.nginx(service.port):
         examination = examine_through(service.read_settings(), proxy.url, options(ending, only=frozenset()))
@@ -317,7 +302,7 @@ def test_certificate_that_ends_soon_is_a_warning(service: Service, proxy: Proxy,
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, only_in_proof(signal.SIGTERM)])
-def test_interrupted_doctor_removes_its_webhooks(service: Service, tmp_path: Path, number: signal.Signals):
+def test_interrupted_doctor_removes_its_webhooks(service, tmp_path, number):
     command = started_doctor(service, tmp_path)
 
     os.kill(command.pid, number)
@@ -326,7 +311,7 @@ def test_interrupted_doctor_removes_its_webhooks(service: Service, tmp_path: Pat
     assert leftovers(service) == []
 
 
-def test_next_doctor_removes_what_a_killed_one_left(service: Service, proxy: Proxy, tmp_path: Path):
+def test_next_doctor_removes_what_a_killed_one_left(service, proxy, tmp_path):
     command = started_doctor(service, tmp_path)
     with pytest.raises(Conflict, match="Another `hookmill doctor --through`"):
         examine_through(service.read_settings(), f"http://127.0.0.1:{service.port}", options(proxy))
@@ -350,7 +335,7 @@ def started_doctor(service: Service, directory: Path) -> Command:
     return command
 
 
-def test_rows_of_temporary_webhooks_are_removed_from_the_log(service: Service, proxy: Proxy):
+def test_rows_of_temporary_webhooks_are_removed_from_the_log(service, proxy):
     examine_through(
         service.read_settings(), f"http://127.0.0.1:{service.port}", options(proxy, only=frozenset({"body"}))
     )
@@ -365,7 +350,7 @@ def test_rows_of_temporary_webhooks_are_removed_from_the_log(service: Service, p
 @pytest.mark.parametrize(
     "url", ["hooks.example.com", "ftp://x", "https://", "https://a@b", "https://x/?q", "http://x:y"]
 )
-def test_unusable_url_is_refused(service: Service, proxy: Proxy, url: str):
+def test_unusable_url_is_refused(service, proxy, url):
     with pytest.raises(Invalid, match="not the URL of a service"):
         examine_through(service.read_settings(), url, options(proxy))
 
@@ -400,7 +385,7 @@ def endless_server() -> Iterator[str]:
         thread.join()
 
 
-def test_answer_without_an_end_is_read_up_to_a_bound(service: Service, proxy: Proxy, endless_server: str):
+def test_answer_without_an_end_is_read_up_to_a_bound(service, proxy, endless_server):
     examination = examine_through(service.read_settings(), endless_server, options(proxy))
 
     (complaint,) = complaints(examination)
@@ -408,7 +393,7 @@ def test_answer_without_an_end_is_read_up_to_a_bound(service: Service, proxy: Pr
     assert "200 by" in complaint.observation
 
 
-def test_host_where_nothing_listens_is_a_problem(service: Service, proxy: Proxy):
+def test_host_where_nothing_listens_is_a_problem(service, proxy):
     settings: Settings = service.read_settings()
 
     examination = examine_through(settings, "http://127.0.0.1:1", options(proxy))

@@ -1,7 +1,6 @@
 """`hookmill doctor` checks the OpenID Connect provider, and names the redirect URI to register."""
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -37,7 +36,7 @@ def finding_about(issuer: str, **settings: Any) -> Finding:
     return finding
 
 
-def test_suitable_provider_has_no_problem(provider: SigningProvider):
+def test_suitable_provider_has_no_problem(provider):
     finding = finding_about(provider.issuer)
 
     assert finding.observation == f"the provider {provider.issuer} answers, and has what a sign-in needs"
@@ -46,9 +45,7 @@ def test_suitable_provider_has_no_problem(provider: SigningProvider):
     assert provider.requests == [DISCOVERY, "/jwks"]
 
 
-def test_proxy_that_cannot_be_used_is_a_problem_of_the_sign_in(
-    provider: SigningProvider, monkeypatch: pytest.MonkeyPatch
-):
+def test_proxy_that_cannot_be_used_is_a_problem_of_the_sign_in(provider, monkeypatch):
     monkeypatch.setenv("ALL_PROXY", "socks5://user:canary@127.0.0.1:1080")
 
     finding = finding_about(provider.issuer)
@@ -86,9 +83,7 @@ def test_nothing_is_checked_without_a_provider():
         ),
     ],
 )
-def test_unsuitable_discovery_document_is_a_problem(
-    provider: SigningProvider, document: dict[str, Any], observation: str
-):
+def test_unsuitable_discovery_document_is_a_problem(provider, document, observation):
     provider.behaviour.discovery = document
 
     finding = finding_about(provider.issuer)
@@ -98,7 +93,7 @@ def test_unsuitable_discovery_document_is_a_problem(
     assert finding.advice
 
 
-def test_provider_that_lists_what_is_needed_has_no_problem(provider: SigningProvider):
+def test_provider_that_lists_what_is_needed_has_no_problem(provider):
     provider.behaviour.discovery = {
         "response_types_supported": ["code", "id_token"],
         "code_challenge_methods_supported": ["plain", "S256"],
@@ -109,13 +104,13 @@ def test_provider_that_lists_what_is_needed_has_no_problem(provider: SigningProv
     assert finding_about(provider.issuer).status is Status.OK
 
 
-def test_public_client_needs_no_way_to_send_a_secret(provider: SigningProvider):
+def test_public_client_needs_no_way_to_send_a_secret(provider):
     provider.behaviour.discovery = {"token_endpoint_auth_methods_supported": ["none"]}
 
     assert finding_about(provider.issuer, oidc_client_secret=None).status is Status.OK
 
 
-def test_provider_without_a_usable_key_is_a_problem(provider: SigningProvider):
+def test_provider_without_a_usable_key_is_a_problem(provider):
     provider.keys = []
 
     assert finding_about(provider.issuer).observation == f"{provider.issuer}/jwks answered with no usable key"
@@ -130,14 +125,14 @@ def test_unreachable_provider_is_a_problem():
     assert "oidc_issuer" in finding.advice
 
 
-def test_unusable_file_with_authorities_is_a_problem(tmp_path: Path):
+def test_unusable_file_with_authorities_is_a_problem(tmp_path):
     finding = finding_about("https://127.0.0.1:1", oidc_ca_file=tmp_path / "missing.pem")
 
     assert finding.status is Status.PROBLEM
     assert "The file of oidc_ca_file" in finding.observation
 
 
-def test_own_certificate_authority_is_trusted_if_its_file_is_set(tmp_path: Path):
+def test_own_certificate_authority_is_trusted_if_its_file_is_set(tmp_path):
     ca, certificate, key = (tmp_path / name for name in ("ca.pem", "server.pem", "key.pem"))
     write_certificates(ca, certificate, key)
     with signing_provider(Clock(), certificate, key) as provider:

@@ -7,7 +7,6 @@ from hookmill.domain.alarm_destination import (
     DestinationKind,
     EmailTarget,
     SlackTarget,
-    Target,
     WebhookTarget,
     parsed_url,
     shown_target,
@@ -35,7 +34,7 @@ URL = "https://hooks.example.com/T0/secret?token=secret"
         ("https://1.1.1.1/x", "https://1.1.1.1", "1.1.1.1", "/x"),
     ],
 )
-def test_url_is_divided_into_its_parts(url: str, origin: str, host_header: str, target: str):
+def test_url_is_divided_into_its_parts(url, origin, host_header, target):
     parts = parsed_url(usable_url(f" {url}\n", allows_http=False))
 
     assert (parts.origin, parts.host_header, parts.target) == (origin, host_header, target)
@@ -67,7 +66,7 @@ def test_url_is_divided_into_its_parts(url: str, origin: str, host_header: str, 
         f"https://hooks.example.com/secret{'x' * 2_000}",
     ],
 )
-def test_unusable_url_is_refused_without_showing_it(url: str):
+def test_unusable_url_is_refused_without_showing_it(url):
     with pytest.raises(Invalid, match="The destination's URL must") as refusal:
         usable_url(url, allows_http=False)
 
@@ -82,7 +81,7 @@ def test_http_url_is_allowed_only_with_the_setting():
     "address",
     ["ops@example.com", "a.b+c'd@x-y.example", "o@localhost", "o@mail_dev", "a..b.@example.jp", "öps@example.com"],
 )
-def test_email_address_is_accepted(address: str):
+def test_email_address_is_accepted(address):
     assert usable_email(f" {address} ") == address
 
 
@@ -110,7 +109,7 @@ def test_host_in_another_script_gets_its_ascii_form():
         f"ops@{'x' * 254}.com",
     ],
 )
-def test_other_text_is_no_email_address(address: str):
+def test_other_text_is_no_email_address(address):
     # White space at the ends is trimmed, so only this text would be an address.
     if address.strip() == "ops@example.com":
         address = "ops@example.com\n.example"
@@ -130,7 +129,7 @@ def test_other_text_is_no_email_address(address: str):
         ),
     ],
 )
-def test_target_is_stored_whole_and_shown_without_secrets(kind: DestinationKind, target: Target, shown: str):
+def test_target_is_stored_whole_and_shown_without_secrets(kind, target, shown):
     assert shown_target(target) == shown
     assert target_from_json(kind, target_to_json(target)) == target
     assert "hooks" not in repr(target)

@@ -93,7 +93,7 @@ def test_json_has_every_field_of_the_notice():
 
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES)
-def test_hostile_name_is_inert_in_every_format(name: str):
+def test_hostile_name_is_inert_in_every_format(name):
     summary, action = f"Webhook {name} is quiet.", f"Look at {name}."
     message = AlarmMessage(
         id="ntc_1", notice=replace(NOTICE, factory=name, subject=name, summary=summary, action=action, url=None)

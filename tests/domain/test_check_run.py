@@ -59,7 +59,7 @@ def test_check_run_at_the_start_is_in_progress():
         (RunState.SUPERSEDED, "cancelled"),
     ],
 )
-def test_conclusion_of_every_state(state: RunState, conclusion: str):
+def test_conclusion_of_every_state(state, conclusion):
     body = body_of(result(state))
 
     assert (body["status"], body["conclusion"]) == ("completed", conclusion)
@@ -86,7 +86,7 @@ def test_summary_is_inert():
 
 
 @pytest.mark.parametrize("character", ["x", "@", "é", "\U0001f600"])
-def test_longest_summary_fits_in_the_bytes_that_github_accepts(character: str):
+def test_longest_summary_fits_in_the_bytes_that_github_accepts(character):
     summary = body_of(result(summary=character * 65_536))["output"]["summary"]
 
     assert SUMMARY_BYTES_MAX - 6 <= len(summary.encode()) <= SUMMARY_BYTES_MAX
@@ -136,7 +136,7 @@ def test_only_so_many_annotations_are_sent_as_github_accepts():
         ([{**ANNOTATION, "title": 1}], "title"),
     ],
 )
-def test_unusable_annotations_are_left_out_and_the_check_run_is_completed(source: Any, problem: str):
+def test_unusable_annotations_are_left_out_and_the_check_run_is_completed(source, problem):
     body = with_annotations(source if isinstance(source, str) else json.dumps(source))
 
     assert annotations_of(body) == []

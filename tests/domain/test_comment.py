@@ -32,7 +32,7 @@ def test_text_of_a_run_cannot_imitate_hidden_lines():
 
 
 @pytest.mark.parametrize("comment", [None, 7, "", "x", f" <!-- hookmill {RUN} 0 -->\n<!-- hookmill automation a -->\n"])
-def test_other_comments_have_no_hidden_lines(comment: object):
+def test_other_comments_have_no_hidden_lines(comment):
     assert hidden_lines_of(comment) is None
 
 
@@ -53,7 +53,7 @@ def test_longest_comment_has_its_footer():
         ([AgentReport(cost_microusd=0), AgentReport()], "0 s · $0.0000"),
     ],
 )
-def test_footer_has_what_the_agent_reported(reports: list[AgentReport], end: str):
+def test_footer_has_what_the_agent_reported(reports, end):
     run = result()
 
     assert footer_text(run, started_at=run.at, url=None, reports=reports) == f"---\n{run_id(run.run)} · {end}"
@@ -72,7 +72,7 @@ def test_footer_has_what_the_agent_reported(reports: list[AgentReport], end: str
         (RunState.SUCCEEDED, "x" * 141, "x" * 139 + "…"),
     ],
 )
-def test_status_has_the_first_line_of_the_summary(state: RunState, summary: str, description: str):
+def test_status_has_the_first_line_of_the_summary(state, summary, description):
     run = result(state, summary=summary) if summary else result(state)
 
     assert status_description(run) == description

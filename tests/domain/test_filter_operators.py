@@ -258,14 +258,14 @@ def test_every_operator_has_cases():
     assert {*CASES, *CONTRACT_OPERATORS} == {*OPERATORS}
 
 
-def test_operator_matches_these_payloads_and_no_others(subtests: pytest.Subtests):
+def test_operator_matches_these_payloads_and_no_others(subtests):
     for filter_text, payload_text, expected in itertools.chain.from_iterable(CASES.values()):
         with subtests.test(filter_text=filter_text, payload_text=payload_text):
             assert matches(filter_text, payload_text) is expected
 
 
 @pytest.mark.parametrize("operator", OPERATORS.values(), ids=lambda operator: operator.name)
-def test_example_of_an_operator_can_be_saved_and_contains_it(operator: Any):
+def test_example_of_an_operator_can_be_saved_and_contains_it(operator):
     assert f'"{operator.name}"' in operator.example
     assert compiled(operator.example).source == payload(operator.example).value
 
@@ -310,7 +310,7 @@ ASCENDING_NUMBERS = [
 
 
 @pytest.mark.parametrize("limit", range(len(ASCENDING_NUMBERS)), ids=lambda line: shortened(ASCENDING_NUMBERS[line][0]))
-def test_numbers_are_compared_by_exact_value_in_every_spelling(limit: int):
+def test_numbers_are_compared_by_exact_value_in_every_spelling(limit):
     for operand in ASCENDING_NUMBERS[limit]:
         filters = {name: compiled(f'{{"a":{{"{name}":{operand}}}}}') for name in ("$gt", "$gte", "$lt", "$lte")}
         for other, spellings in enumerate(ASCENDING_NUMBERS):
@@ -405,7 +405,7 @@ def test_every_operator_of_this_project_has_a_refused_operand():
 
 
 @pytest.mark.parametrize(("filter_text", "pointer", "message_part"), REFUSED, ids=shortened)
-def test_invalid_operand_is_refused_with_its_pointer(filter_text: str, pointer: str, message_part: str):
+def test_invalid_operand_is_refused_with_its_pointer(filter_text, pointer, message_part):
     [problem] = problems(payload(filter_text).value)
 
     assert problem.pointer == pointer
@@ -426,7 +426,7 @@ def test_invalid_operand_is_refused_with_its_pointer(filter_text: str, pointer: 
     ],
     ids=shortened,
 )
-def test_filter_with_operators_at_the_limits_can_be_saved(filter_text: str):
+def test_filter_with_operators_at_the_limits_can_be_saved(filter_text):
     assert compiled(filter_text).source == payload(filter_text).value
 
 
@@ -459,7 +459,7 @@ def test_alternatives_count_as_conditions_in_addition_to_any():
     ],
     ids=shortened,
 )
-def test_conditions_on_one_field_are_limited(at_limit: str, above_limit: str, pointer: str, target: str):
+def test_conditions_on_one_field_are_limited(at_limit, above_limit, pointer, target):
     assert isinstance(compile_filter(payload(at_limit).value), CompiledFilter)
     [problem] = problems(payload(above_limit).value)
     assert (problem.pointer, problem.message) == (
@@ -486,7 +486,7 @@ def test_fields_operator_counts_neither_as_a_condition_nor_as_a_level():
         ('{"$any":[{"a":{"$gt":1}},{"a":[1]}]}', ("/$any", "/$any/0/a/$gt")),
     ],
 )
-def test_filter_has_pointers_to_operators_beyond_the_contract(filter_text: str, pointers: tuple[str, ...]):
+def test_filter_has_pointers_to_operators_beyond_the_contract(filter_text, pointers):
     assert compiled(filter_text).pointers_beyond_contract == pointers
 
 
@@ -546,7 +546,7 @@ def outcome(pointer: str, operator: str, expected: str, actual: str, held: bool,
     ],
     ids=shortened,
 )
-def test_explanation_has_the_outcome_of_an_operator(filter_text: str, payload_text: str, expected: ConditionOutcome):
+def test_explanation_has_the_outcome_of_an_operator(filter_text, payload_text, expected):
     explanation = explain(filter_text, payload_text)
 
     assert explanation.matched is expected.held
@@ -571,7 +571,7 @@ def follows(outcome: ConditionOutcome) -> bool:
 
 
 @given(filter_texts, payload_texts)
-def test_every_outcome_follows_from_its_inner_outcomes(filter_text: str, payload_text: str):
+def test_every_outcome_follows_from_its_inner_outcomes(filter_text, payload_text):
     assert all(map(follows, explain(filter_text, payload_text).conditions))
 
 
@@ -579,7 +579,7 @@ def test_every_outcome_follows_from_its_inner_outcomes(filter_text: str, payload
 
 
 @given(payload_texts)
-def test_evaluation_of_every_example_agrees_with_its_explanation(payload_text: str):
+def test_evaluation_of_every_example_agrees_with_its_explanation(payload_text):
     for operator in OPERATORS.values():
         example = compiled(operator.example)
         assert example.rule is not None
@@ -591,7 +591,7 @@ def test_evaluation_of_every_example_agrees_with_its_explanation(payload_text: s
 
 
 @given(filter_texts, payload_texts)
-def test_search_for_required_strings_never_changes_the_result(filter_text: str, payload_text: str):
+def test_search_for_required_strings_never_changes_the_result(filter_text, payload_text):
     drawn_filter, body = compiled(filter_text), payload(payload_text)
 
     assert drawn_filter.matches(body) is (drawn_filter.rule is None or drawn_filter.rule.holds(body.value))
@@ -608,7 +608,7 @@ def test_search_for_required_strings_never_changes_the_result(filter_text: str, 
         ('{"$fields":{"$type":["x"]}}', '{"$type":"z"}'),
     ],
 )
-def test_body_without_a_string_that_an_operator_requires_is_not_decoded(filter_text: str, payload_text: str):
+def test_body_without_a_string_that_an_operator_requires_is_not_decoded(filter_text, payload_text):
     body = payload(payload_text)
 
     assert not compiled(filter_text).matches(body)
@@ -627,7 +627,7 @@ def test_body_without_a_string_that_an_operator_requires_is_not_decoded(filter_t
         '{"$not":{"a":{"$prefix":"x"}}}',
     ],
 )
-def test_string_that_a_matching_body_can_lack_is_not_required(filter_text: str):
+def test_string_that_a_matching_body_can_lack_is_not_required(filter_text):
     assert matches(filter_text, '{"c":1}')
 
 
@@ -665,7 +665,7 @@ EXPENSIVE_PAIRS = {
 
 
 @pytest.mark.parametrize(("filter_text", "payload_text"), EXPENSIVE_PAIRS.values(), ids=EXPENSIVE_PAIRS.keys())
-def test_expensive_operators_are_evaluated_and_explained_in_linear_time(filter_text: str, payload_text: str):
+def test_expensive_operators_are_evaluated_and_explained_in_linear_time(filter_text, payload_text):
     expensive_filter, body = compiled(filter_text), payload(payload_text)
     assert len(payload_text) <= 262_144
     assert body.value

@@ -239,7 +239,7 @@ CASES = [
 ]
 
 
-def test_filter_matches_these_payloads_and_no_others(subtests: pytest.Subtests):
+def test_filter_matches_these_payloads_and_no_others(subtests):
     for filter_text, payload_text, expected in CASES:
         with subtests.test(filter_text=filter_text, payload_text=payload_text):
             assert matches(filter_text, payload_text) is expected
@@ -293,7 +293,7 @@ CONTAINERS = ["[]", "{}", "[[]]", "[[1]]", "[{}]", '{"a":1}', '{"1":1}', '[{"a":
 
 
 @pytest.mark.parametrize("one", range(len(VALUES)), ids=lambda line: shortened(VALUES[line][0]))
-def test_value_equals_itself_in_every_spelling_and_no_other_value(one: int):
+def test_value_equals_itself_in_every_spelling_and_no_other_value(one):
     for operand in VALUES[one]:
         value_filter = compiled(f'{{"a":[{operand}]}}')
         for other, spellings in enumerate(VALUES):
@@ -306,7 +306,7 @@ def test_value_equals_itself_in_every_spelling_and_no_other_value(one: int):
 
 
 @pytest.mark.parametrize("line", VALUES, ids=lambda line: shortened(line[0]))
-def test_objects_and_arrays_equal_no_value(line: list[str]):
+def test_objects_and_arrays_equal_no_value(line):
     value_filter = compiled(f'{{"a":[{line[0]}]}}')
 
     assert [container for container in CONTAINERS if value_filter.matches(payload(f'{{"a":{container}}}'))] == []
@@ -412,12 +412,12 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("filter_text", "expected_pointers"), REFUSED, ids=shortened)
-def test_invalid_filter_is_refused_with_a_pointer_to_every_problem(filter_text: str, expected_pointers: list[str]):
+def test_invalid_filter_is_refused_with_a_pointer_to_every_problem(filter_text, expected_pointers):
     assert pointers(filter_text) == expected_pointers
 
 
 @pytest.mark.parametrize("filter_text", [filter_text for filter_text, _ in REFUSED], ids=shortened)
-def test_message_of_a_problem_is_a_printable_sentence(filter_text: str):
+def test_message_of_a_problem_is_a_printable_sentence(filter_text):
     for problem in problems(payload(filter_text).value):
         assert problem.message.endswith(".")
         assert problem.message.isprintable()
@@ -440,7 +440,7 @@ ACCEPTED = [
 
 
 @pytest.mark.parametrize("filter_text", ACCEPTED, ids=shortened)
-def test_filter_at_the_limits_can_be_saved(filter_text: str):
+def test_filter_at_the_limits_can_be_saved(filter_text):
     assert compiled(filter_text).source == payload(filter_text).value
 
 
@@ -458,7 +458,7 @@ def test_filter_at_the_limits_can_be_saved(filter_text: str):
     ],
     ids=shortened,
 )
-def test_message_of_a_problem_names_the_mistake(filter_text: str, message_part: str):
+def test_message_of_a_problem_names_the_mistake(filter_text, message_part):
     assert message_part in problems(payload(filter_text).value)[0].message
 
 
@@ -494,7 +494,7 @@ def test_every_operator_of_a_field_counts_as_a_condition():
     ],
     ids=lambda source: type(source).__name__ if isinstance(source, object) and not isinstance(source, dict) else None,
 )
-def test_source_that_json_cannot_express_has_problems_and_never_raises(source: Any):
+def test_source_that_json_cannot_express_has_problems_and_never_raises(source):
     assert problems(source)
 
 
@@ -556,7 +556,7 @@ def only_outcome(explanation: Explanation) -> ConditionOutcome:
     ids=shortened,
 )
 def test_explanation_has_the_value_and_the_result_of_a_condition(
-    filter_text: str, payload_text: str, pointer: str, operator: str, expected: str, actual: str, held: bool
+    filter_text, payload_text, pointer, operator, expected, actual, held
 ):
     explanation = explain(filter_text, payload_text)
 
@@ -579,9 +579,7 @@ def test_explanation_has_the_value_and_the_result_of_a_condition(
         ('{"a":{"exists":false}}', "[]", "/a", ""),
     ],
 )
-def test_explanation_points_to_a_value_that_is_not_an_object(
-    filter_text: str, payload_text: str, pointer: str, no_object_at: str
-):
+def test_explanation_points_to_a_value_that_is_not_an_object(filter_text, payload_text, pointer, no_object_at):
     outcome = only_outcome(explain(filter_text, payload_text))
 
     assert (outcome.pointer, outcome.actual, outcome.held) == (pointer, "missing", False)
@@ -636,7 +634,7 @@ def test_match_is_found_anywhere_and_closest_object_near_the_start():
     ],
     ids=shortened,
 )
-def test_explanation_truncates_long_values(value: str):
+def test_explanation_truncates_long_values(value):
     outcome = only_outcome(explain('{"a":["x"]}', f'{{"a":{value}}}'))
 
     assert len(outcome.actual) == SHOWN_CHARACTERS_MAX
@@ -654,7 +652,7 @@ def test_explanation_is_printable_whatever_the_payload_contains():
 @pytest.mark.parametrize(
     "filter_text", [*ACCEPTED, '{"a":[1e400,0.10,"é\\ud83d",null,true,1e99999999999999999999]}'], ids=shortened
 )
-def test_stored_filter_is_the_same_when_it_is_read_again(filter_text: str):
+def test_stored_filter_is_the_same_when_it_is_read_again(filter_text):
     original = compiled(filter_text)
 
     read_again = compiled(original.source_json)
@@ -686,7 +684,7 @@ def test_python_numbers_are_stored_as_json():
         ('{"a": {"b": ["x"]}, "c": {"not_in": ["y"]}}', '{"a": [{"b": "x"}]}'),
     ],
 )
-def test_string_matches_however_the_sender_escapes_it(filter_text: str, payload_text: str):
+def test_string_matches_however_the_sender_escapes_it(filter_text, payload_text):
     assert matches(filter_text, payload_text)
 
 
@@ -730,7 +728,7 @@ EXPENSIVE_PAIRS = {
 
 
 @pytest.mark.parametrize(("filter_text", "payload_text"), EXPENSIVE_PAIRS.values(), ids=EXPENSIVE_PAIRS.keys())
-def test_expensive_pairs_are_evaluated_and_explained_in_linear_time(filter_text: str, payload_text: str):
+def test_expensive_pairs_are_evaluated_and_explained_in_linear_time(filter_text, payload_text):
     expensive_filter, body = compiled(filter_text), payload(payload_text)
     assert len(payload_text) <= 262_144
     assert body.value
@@ -745,14 +743,14 @@ def test_expensive_pairs_are_evaluated_and_explained_in_linear_time(filter_text:
 
 
 @given(filter_texts, payload_texts)
-def test_evaluation_agrees_with_the_reference_evaluator(filter_text: str, payload_text: str):
+def test_evaluation_agrees_with_the_reference_evaluator(filter_text, payload_text):
     expected = body_matches(value_with_fractions(filter_text), value_with_fractions(payload_text))
 
     assert matches(filter_text, payload_text) is expected
 
 
 @given(filter_texts, payload_texts)
-def test_explanation_agrees_with_the_evaluation(filter_text: str, payload_text: str):
+def test_explanation_agrees_with_the_evaluation(filter_text, payload_text):
     explanation = explain(filter_text, payload_text)
 
     assert explanation.matched is matches(filter_text, payload_text)
@@ -760,7 +758,7 @@ def test_explanation_agrees_with_the_evaluation(filter_text: str, payload_text: 
 
 
 @given(filter_texts, payload_texts)
-def test_explanation_has_an_outcome_for_every_condition(filter_text: str, payload_text: str):
+def test_explanation_has_an_outcome_for_every_condition(filter_text, payload_text):
     def count_in_field(source: Any) -> int:
         if isinstance(source, list):
             return 1
@@ -778,7 +776,7 @@ def test_explanation_has_an_outcome_for_every_condition(filter_text: str, payloa
 
 
 @given(filter_texts, payload_texts)
-def test_stored_filter_matches_the_same_payloads(filter_text: str, payload_text: str):
+def test_stored_filter_matches_the_same_payloads(filter_text, payload_text):
     stored = compiled(filter_text).source_json
 
     assert compiled(stored) == compiled(filter_text)
@@ -800,7 +798,7 @@ any_values = st.recursive(
 
 
 @given(any_values | st.dictionaries(st.sampled_from([*NAMES, *OPERATORS]), any_values, max_size=4), payload_texts)
-def test_any_source_compiles_or_has_problems(source: Any, payload_text: str):
+def test_any_source_compiles_or_has_problems(source, payload_text):
     result = compile_filter(source)
 
     if isinstance(result, CompiledFilter):

@@ -2,7 +2,6 @@
 
 import base64
 import functools
-from collections.abc import Callable
 
 import jwt
 import pytest
@@ -87,7 +86,7 @@ def public() -> str:
         "byte-order-mark",
     ],
 )
-def test_key_is_read_in_each_form(text: Callable[[], str]):
+def test_key_is_read_in_each_form(text):
     assert app_key(SecretValue(text())).private_numbers() == own_key().private_numbers()
 
 
@@ -107,7 +106,7 @@ def test_key_is_read_in_each_form(text: Callable[[], str]):
     ],
     ids=["empty", "text", "base64", "not-ascii", "not-utf-8", "cut", "encrypted", "short", "elliptic", "public"],
 )
-def test_unusable_key_is_refused_without_its_value(text: Callable[[], str]):
+def test_unusable_key_is_refused_without_its_value(text):
     with pytest.raises(Invalid) as caught:
         app_key(SecretValue(text()))
 
@@ -127,7 +126,5 @@ def test_unusable_key_is_refused_without_its_value(text: Callable[[], str]):
         (ResultKind.GITHUB_COMMENT, None, {}),
     ],
 )
-def test_token_gets_only_permissions_that_the_result_needs(
-    kind: ResultKind, granted: object, requested: dict[str, str]
-):
+def test_token_gets_only_permissions_that_the_result_needs(kind, granted, requested):
     assert permissions_to_request(kind, granted) == requested

@@ -5,7 +5,6 @@ Two independent parsers read each text. A parser must find nothing that acts, an
 
 import json
 import re
-from collections.abc import Callable
 from itertools import product
 
 import pytest
@@ -146,7 +145,7 @@ INERT = [
 
 @pytest.mark.parametrize(("text", "expected"), INERT)
 @pytest.mark.parametrize("engine", ENGINES)
-def test_what_would_act_is_inert_and_visible(engine: str, text: str, expected: str):
+def test_what_would_act_is_inert_and_visible(engine, text, expected):
     assert inert(text) == expected
     assert acting(engine, expected) == []
     assert acting(engine, f"a\n{expected} b") == []
@@ -163,7 +162,7 @@ def test_what_would_act_is_inert_and_visible(engine: str, text: str, expected: s
         "",
     ],
 )
-def test_harmless_markdown_is_unchanged(text: str):
+def test_harmless_markdown_is_unchanged(text):
     assert inert(text) == text
     assert inert_in_chat(text) == text
 
@@ -209,7 +208,7 @@ def enclosed(template: str, code: str) -> str:
 
 @pytest.mark.parametrize("template", ENCLOSED_CODE)
 @pytest.mark.parametrize("engine", ENGINES)
-def test_code_arrives_byte_for_byte(engine: str, template: str):
+def test_code_arrives_byte_for_byte(engine, template):
     text = enclosed(template, HOSTILE_CODE)
     code = rendered(engine, text).code_blocks
 
@@ -225,7 +224,7 @@ def test_code_arrives_byte_for_byte(engine: str, template: str):
     ["`@a`", "`` ` @a ``", "a `x\ny` c", "**`#1`** [`@a`](https://a.example)", "> `@a\n> #1`", "# `@a` `x\u2028`"],
 )
 @pytest.mark.parametrize("engine", ENGINES)
-def test_code_in_a_line_arrives_byte_for_byte(engine: str, text: str):
+def test_code_in_a_line_arrives_byte_for_byte(engine, text):
     assert inert(text) == text
     assert acting(engine, text) == []
 
@@ -249,7 +248,7 @@ SPECIAL = (
     ],
 )
 @pytest.mark.parametrize("engine", ENGINES)
-def test_code_on_lines_like_those_of_a_table_stays(engine: str, text: str):
+def test_code_on_lines_like_those_of_a_table_stays(engine, text):
     made = inert(text)
 
     assert acting(engine, made) == []
@@ -259,7 +258,7 @@ def test_code_on_lines_like_those_of_a_table_stays(engine: str, text: str):
 
 @pytest.mark.parametrize("start", URL_STARTS)
 @pytest.mark.parametrize("engine", ENGINES)
-def test_nothing_acts_after_the_beginning_of_a_url(engine: str, start: str):
+def test_nothing_acts_after_the_beginning_of_a_url(engine, start):
     for before, after, special in product(["", "(", "*"], AFTER_URL_STARTS, SPECIAL):
         made = inert(f"{before}{start}{after}{special}")
 
@@ -269,7 +268,7 @@ def test_nothing_acts_after_the_beginning_of_a_url(engine: str, start: str):
 
 @pytest.mark.parametrize("indent", INDENTS)
 @pytest.mark.parametrize("engine", ENGINES)
-def test_no_whitespace_hides_a_command(engine: str, indent: str):
+def test_no_whitespace_hides_a_command(engine, indent):
     assert acting(engine, inert(f"{indent}/merge\n\n- a\n{indent}/merge")) == []
 
 
@@ -301,7 +300,7 @@ def test_no_whitespace_hides_a_command(engine: str, indent: str):
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("engine", ENGINES)
-def test_nothing_acts_where_parsers_may_disagree(engine: str, text: str):
+def test_nothing_acts_where_parsers_may_disagree(engine, text):
     made = inert(text)
 
     assert acting(engine, made) == []
@@ -310,7 +309,7 @@ def test_nothing_acts_where_parsers_may_disagree(engine: str, text: str):
 
 @pytest.mark.parametrize("deliver", [to_comment, to_check_run])
 @pytest.mark.parametrize("engine", ENGINES)
-def test_made_up_summaries_are_inert_in_comments(engine: str, deliver: Callable[[str], str]):
+def test_made_up_summaries_are_inert_in_comments(engine, deliver):
     for number in range(SUMMARY_COUNT):
         text = summary(number)
         made = deliver(text)
@@ -321,7 +320,7 @@ def test_made_up_summaries_are_inert_in_comments(engine: str, deliver: Callable[
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_made_up_summaries_keep_their_code_in_chats(engine: str):
+def test_made_up_summaries_keep_their_code_in_chats(engine):
     for number in range(SUMMARY_COUNT):
         text = summary(number)
         code = rendered(engine, text)
@@ -365,7 +364,7 @@ DOCUMENTS = st.one_of(
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(DOCUMENTS)
 @example("` ``@a`` ``@b``")
-def test_no_combination_of_markdown_acts(text: str):
+def test_no_combination_of_markdown_acts(text):
     made = inert(text)
 
     for engine in ENGINES:
@@ -388,7 +387,7 @@ CHAT_PIECES = st.sampled_from(
 @example("[a]: /u![x](https://a.b/x.png)@here")
 @example("[x](/y '`')@here` ")
 @example("[x]: /y '`'\n@here` ")
-def test_nobody_is_mentioned_and_no_image_loads_in_chats(text: str):
+def test_nobody_is_mentioned_and_no_image_loads_in_chats(text):
     made = inert_in_chat(text)
 
     for engine in ENGINES:
@@ -400,7 +399,7 @@ def test_nobody_is_mentioned_and_no_image_loads_in_chats(text: str):
 
 @settings(max_examples=EXAMPLES // 2, deadline=None)
 @given(DOCUMENTS, st.integers(10, 120))
-def test_no_cut_makes_a_text_act(text: str, size_max: int):
+def test_no_cut_makes_a_text_act(text, size_max):
     made = fitted(text * 3, size_max, inert, following="\n\nNote")
 
     assert len(made) <= size_max
@@ -410,7 +409,7 @@ def test_no_cut_makes_a_text_act(text: str, size_max: int):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_cut_code_ends_before_what_follows(engine: str):
+def test_cut_code_ends_before_what_follows(engine):
     text = "Done.\n\n````py\n" + "@dataclass\n" * 50
     made = fitted(text, 200, inert, following="\n\nNote")
 
@@ -431,7 +430,7 @@ def test_cut_code_ends_before_what_follows(engine: str):
          "```\n~~~\n", "|a", "&a", "\\", "www.", "`\n/merge", "\u00a0", " ", "* ", "gh-", "\u200b", "\n\x0b"],
     ),
 )  # fmt: skip
-def test_longest_hostile_text_takes_linear_time(piece: str):
+def test_longest_hostile_text_takes_linear_time(piece):
     # With quadratic time, this would exceed the time limit of a test.
     text = (piece * 65_536)[:65_536]
 

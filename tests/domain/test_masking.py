@@ -35,7 +35,7 @@ def in_chunks(masker: Masker, text: bytes, length: int) -> bytes:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_value_is_masked_in_each_form_however_it_is_split(form: str):
+def test_value_is_masked_in_each_form_however_it_is_split(form):
     text = f"before {FORMS[form]} after".encode()
     masked = Masker([VALUE.encode()]).mask(text)
 
@@ -87,7 +87,7 @@ def test_text_of_nothing_but_values_needs_little_memory():
 
 
 @pytest.mark.parametrize("values", [[], [b""], [b"1234567"]])
-def test_short_values_mask_nothing(values: list[bytes]):
+def test_short_values_mask_nothing(values):
     masker = Masker(values)
 
     assert not masker.is_needed

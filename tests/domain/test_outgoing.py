@@ -25,5 +25,5 @@ PUBLIC = """
 
 
 @pytest.mark.parametrize(("addresses", "expected"), [(NOT_PUBLIC, False), (PUBLIC, True)], ids=["not public", "public"])
-def test_address_is_public_or_not(addresses: list[str], expected: bool):
+def test_address_is_public_or_not(addresses, expected):
     assert {address: is_public(ip_address(address)) for address in addresses} == dict.fromkeys(addresses, expected)

@@ -102,7 +102,7 @@ def test_corpus_agrees_with_the_standard_library():
         (b'{"__proto__":1,"__class__":2}', {"__proto__": 1, "__class__": 2}),
     ],
 )
-def test_body_is_decoded_to_its_value(body: bytes, value: Json):
+def test_body_is_decoded_to_its_value(body, value):
     assert value_of(body) == value
 
 
@@ -133,7 +133,7 @@ def test_body_is_decoded_to_its_value(body: bytes, value: Json):
     ],
     ids=shortened,
 )
-def test_numbers_with_the_same_value_are_equal(one: str, other: str):
+def test_numbers_with_the_same_value_are_equal(one, other):
     assert value_of(one.encode()) == value_of(other.encode())
     assert hash(value_of(one.encode())) == hash(value_of(other.encode()))
 
@@ -162,7 +162,7 @@ def test_numbers_with_the_same_value_are_equal(one: str, other: str):
     ],
     ids=shortened,
 )
-def test_numbers_with_different_values_are_not_equal(one: str, other: str):
+def test_numbers_with_different_values_are_not_equal(one, other):
     assert value_of(one.encode()) != value_of(other.encode())
 
 
@@ -170,7 +170,7 @@ def test_numbers_with_different_values_are_not_equal(one: str, other: str):
 @pytest.mark.parametrize(
     "number", ["1", "1.5", "-0.0", "1e400", "9" * 700, "9" * 5_000, "1e99999999999999999999"], ids=shortened
 )
-def test_both_parsers_read_the_same_number(number: str, surrogate: str):
+def test_both_parsers_read_the_same_number(number, surrogate):
     assert value_of(f"[{number}{surrogate}]".encode())[0] == value_of(number.encode())
 
 
@@ -190,7 +190,7 @@ def int_digits_limited_to_640() -> Iterator[None]:
 
 @pytest.mark.usefixtures("int_digits_limited_to_640")
 @pytest.mark.parametrize("digits", [640, 641, 1_000, 4_300, 5_000])
-def test_long_integers_are_exact_if_the_interpreter_limits_their_digits(digits: int):
+def test_long_integers_are_exact_if_the_interpreter_limits_their_digits(digits):
     one, other = b"9" * digits, b"9" * (digits - 1) + b"8"
 
     assert value_of(one) == value_of(one + b".0")
@@ -238,7 +238,7 @@ COMPRESSED = "it is compressed ({}): turn off the compression of bodies at the s
         (b"[" * 127_000, "nested more than 512 levels deep"),
     ],
 )
-def test_refused_body_has_a_reason(body: bytes, reason: str):
+def test_refused_body_has_a_reason(body, reason):
     assert reason_of(body) == reason
 
 
@@ -267,7 +267,7 @@ def test_nesting_limit_is_exact_whatever_the_strings_contain(inner_text, sibling
 
 
 @given(st.binary(max_size=200))
-def test_parser_agrees_with_the_standard_library_about_any_bytes(body: bytes):
+def test_parser_agrees_with_the_standard_library_about_any_bytes(body):
     assert isinstance(parse(body), Parsed) == standard_library_accepts(body)
 
 
@@ -343,7 +343,7 @@ EXPENSIVE_BODIES = {
 
 
 @pytest.mark.parametrize("body", EXPENSIVE_BODIES.values(), ids=EXPENSIVE_BODIES.keys())
-def test_largest_bodies_take_linear_time(body: bytes):
+def test_largest_bodies_take_linear_time(body):
     assert len(body) <= BODY_BYTES_MAX
     started = time.thread_time()
 
@@ -366,7 +366,7 @@ DEEP_BODIES = {
 
 
 @pytest.mark.parametrize("body", DEEP_BODIES.values(), ids=DEEP_BODIES.keys())
-def test_thread_with_a_small_stack_can_parse_deep_bodies(body: bytes):
+def test_thread_with_a_small_stack_can_parse_deep_bodies(body):
     results = []
 
     def parse_and_decode() -> None:

@@ -76,13 +76,13 @@ def test_blank_comment_delivers_no_last_message():
 @pytest.mark.parametrize(
     "comment", ["", "[", "[]", "{}", '{"body": 1}', '{"body": "x", "repository": "evil/shop"}', "[" * 60_000]
 )
-def test_comment_that_does_not_fit_the_schema_is_refused(comment: str):
+def test_comment_that_does_not_fit_the_schema_is_refused(comment):
     with pytest.raises(Invalid, match=r"outputs/comment\.json must be a JSON object with the text body"):
         comment_body(result(comment=comment))
 
 
 @pytest.mark.parametrize("text", ["@" * 65_536, "@a " * 21_845, "```\n" + "@a\n" * 21_843])
-def test_longest_comment_fits_github(text: str):
+def test_longest_comment_fits_github(text):
     body = comment_body(result(summary=text))
 
     assert body is not None
@@ -104,7 +104,7 @@ def test_longest_comment_fits_github(text: str):
         (RunState.SUPERSEDED, True, "error"),
     ],
 )
-def test_status_of_every_state(state: RunState, has_ended: bool, status: str):
+def test_status_of_every_state(state, has_ended, status):
     body = status_body(result(state, has_ended=has_ended), "ci")
 
     assert (body["state"], body["context"], body["target_url"]) == (status, "ci", URL)

@@ -89,7 +89,7 @@ def test_declared_results_are_read_and_written(declared: dict[str, Any]):
         ([{**STATUS, "context": "x" * 101}], "/results/0/context"),
     ],
 )
-def test_unusable_results_are_refused(source: Any, place: str):
+def test_unusable_results_are_refused(source, place):
     with pytest.raises(Invalid) as caught:
         options_from_json({"results": source})
 
@@ -112,14 +112,14 @@ def test_unusable_results_are_refused(source: Any, place: str):
         ({"kind": "slack", "destination": "team"}, {}, ""),
     ],
 )
-def test_payload_selects_the_target(declared: dict[str, Any], payload: Any, target: str):
+def test_payload_selects_the_target(declared, payload, target):
     planned = plan(declared, payload)
 
     assert (planned.refusal, planned.target.text()) == (None, target)
 
 
 @pytest.mark.parametrize("name", ["merge_group", "check_suite", "check_run", "workflow_run", "workflow_job"])
-def test_commit_of_events_without_a_pull_request_is_found(name: str):
+def test_commit_of_events_without_a_pull_request_is_found(name):
     planned = plan(STATUS, {"repository": {"full_name": "acme/shop"}, name: {"head_sha": SHA}})
 
     assert (planned.refusal, planned.target.commit) == (None, SHA)
@@ -149,7 +149,7 @@ def test_review_of_an_event_without_a_commit_is_of_the_newest_one():
         ["acme/shop"], {"name": "acme/shop"},
     ],
 )  # fmt: skip
-def test_payload_cannot_choose_a_repository_that_is_not_allowed(repository: Any):
+def test_payload_cannot_choose_a_repository_that_is_not_allowed(repository):
     planned = plan(COMMENT, pull_request(repository))
 
     assert planned.refusal is not None
@@ -158,7 +158,7 @@ def test_payload_cannot_choose_a_repository_that_is_not_allowed(repository: Any)
 
 
 @pytest.mark.parametrize("number", [0, -1, 1.5, "7", "7/../../other", True, 2**53, None, [7]])
-def test_payload_cannot_choose_another_path_by_the_number(number: Any):
+def test_payload_cannot_choose_another_path_by_the_number(number):
     refusal = plan(COMMENT, pull_request(number=number)).refusal
 
     assert refusal is not None
@@ -182,7 +182,7 @@ def test_payload_cannot_choose_another_path_by_the_number(number: Any):
         None,
     ],
 )
-def test_payload_cannot_choose_another_path_by_the_commit(sha: Any):
+def test_payload_cannot_choose_another_path_by_the_commit(sha):
     assert plan(STATUS, pull_request(sha=sha)).refusal is not None
     assert plan(CHECK, pull_request(sha=sha)).refusal is not None
 
@@ -204,7 +204,7 @@ def test_run_without_a_payload_has_no_target():
         ({"kind": "github_check", "destination": "token"}, "GitHub lets only apps write check runs. Set app_id and"),
     ],
 )
-def test_result_for_an_unusable_destination_is_refused(declared: dict[str, Any], problem: str):
+def test_result_for_an_unusable_destination_is_refused(declared, problem):
     refusal = plan(declared, pull_request()).refusal
 
     assert refusal is not None

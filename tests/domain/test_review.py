@@ -57,7 +57,7 @@ def test_line_that_looks_like_a_header_is_none():
         ("b/ä.py", "ä.py"),
     ],
 )
-def test_unusual_paths_are_read(header: str, path: str):
+def test_unusual_paths_are_read(header, path):
     assert lines(f"--- a/x\n+++ {header}\n@@ -0,0 +1 @@\n+x\n") == {path: [1]}
 
 
@@ -72,7 +72,7 @@ def test_diff_that_is_cut_shows_its_complete_lines():
 @pytest.mark.parametrize(
     "diff", ["", "x", "@@ -1 +1 @@\n+x\n", "+++ b/x\n@@ -99999999999 +1 @@\n", '+++ "b/\\8"\n@@ -0,0 +1 @@\n']
 )
-def test_unusable_diff_shows_no_lines(diff: str):
+def test_unusable_diff_shows_no_lines(diff):
     assert [line for found in lines(diff).values() for line in found] == []
 
 
@@ -88,7 +88,7 @@ MESSAGES = [
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("is_shown", [True, False])
-def test_no_title_and_message_of_an_annotation_act_together(engine: str, *, is_shown: bool):
+def test_no_title_and_message_of_an_annotation_act_together(engine, *, is_shown):
     for title, message in product(TITLES, (f"{message}\n" for message in MESSAGES)):
         source = {"path": "a", "start_line": 1, "annotation_level": "notice", "title": title, "message": message}
         run = result(annotations=json.dumps([source, {**source, "path": "@b"}]))

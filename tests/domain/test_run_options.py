@@ -58,7 +58,7 @@ def test_options_convert_to_json_and_back_without_change():
         ("/head/a~1b", "number", 1),
     ],
 )
-def test_field_has_the_type_and_the_exact_value_of_the_payload(pointer: str, kind: str, value: Any):
+def test_field_has_the_type_and_the_exact_value_of_the_payload(pointer, kind, value):
     payload = """{"number": 9007199254740993, "ratio": 0.10, "title": "Grüße", "draft": false, "closed_at": null,
         "labels": ["bug"], "head": {"a/b": 1}}"""
 
@@ -80,7 +80,7 @@ def test_field_has_the_type_and_the_exact_value_of_the_payload(pointer: str, kin
     ],
     ids=["at the limit", "cut", "at the default", "cut at the default", "long number", "too long", "too large"],
 )
-def test_long_values_are_cut_or_left_out(payload: str, settings: dict[str, int], value: Any, is_cut: bool):
+def test_long_values_are_cut_or_left_out(payload, settings, value, is_cut):
     field = value_at("/a", payload, **settings)
 
     assert (field.value, field.is_cut) == (value, is_cut)
@@ -115,7 +115,7 @@ def test_every_field_is_missing_without_a_payload():
         ({"pr": {"pointer": "/a", "max_characters": "5"}}, "/fields/pr/max_characters"),
     ],
 )
-def test_invalid_fields_are_refused_with_their_pointer(fields: Any, pointer: str):
+def test_invalid_fields_are_refused_with_their_pointer(fields, pointer):
     with pytest.raises(Invalid) as refusal:
         options_from_json({"fields": fields})
 
@@ -138,7 +138,7 @@ def test_change_replaces_or_resets_the_fields():
         *("[]", "{"),
     ],
 )
-def test_stored_options_that_cannot_be_read_start_no_runs(stored: str):
+def test_stored_options_that_cannot_be_read_start_no_runs(stored):
     options = options_from_stored(stored)
 
     assert "can't be read: " in (options.reason_against_runs or "")

@@ -24,12 +24,12 @@ from hookmill.domain.run_outputs import (
         (b"\xff\xfe", "\ufffd\ufffd"),
     ],
 )
-def test_text_is_stored_as_the_run_wrote_it(content: bytes, text: str):
+def test_text_is_stored_as_the_run_wrote_it(content, text):
     assert output_text(content) == OutputText(text=text)
 
 
 @pytest.mark.parametrize("content", [b"", b" \n\t"])
-def test_blank_text_counts_as_none(content: bytes):
+def test_blank_text_counts_as_none(content):
     assert output_text(content) is None
 
 

@@ -2,7 +2,6 @@
 
 import json
 import threading
-from typing import Any
 
 import pytest
 
@@ -88,7 +87,7 @@ def test_omitted_fields_have_defaults():
         ({"pause_after_failures": 0}, "/pause_after_failures"),
     ],
 )
-def test_unusable_policy_is_refused_with_its_pointer(source: dict[str, Any], pointer: str):
+def test_unusable_policy_is_refused_with_its_pointer(source, pointer):
     with pytest.raises(Invalid) as refused:
         policy_from_json(source)
 
@@ -103,7 +102,7 @@ def test_unusable_policy_is_refused_with_its_pointer(source: dict[str, Any], poi
         '{"max_running": ' + "9" * 5_000 + "}",
     ],
 )
-def test_stored_policy_that_cannot_be_read_starts_no_runs(stored: str):
+def test_stored_policy_that_cannot_be_read_starts_no_runs(stored):
     policy = policy_from_stored(stored)
 
     assert policy.unreadable is not None
@@ -111,7 +110,7 @@ def test_stored_policy_that_cannot_be_read_starts_no_runs(stored: str):
 
 
 @pytest.mark.parametrize("changes", [{}, {"priority": "high"}, {"concurrency": {"limit": 2}}])
-def test_policy_that_cannot_be_read_must_be_replaced_as_a_whole(changes: dict[str, Any]):
+def test_policy_that_cannot_be_read_must_be_replaced_as_a_whole(changes):
     policy = policy_from_stored('{"concurrency": {"limit": 2, "per": "hour"}, "priority": "low"}')
 
     with pytest.raises(Invalid, match="its stored run policy can't be read: Unknown field 'per'"):
@@ -140,7 +139,7 @@ def test_change_leaves_other_fields_alone_and_none_resets_a_field():
         ('{"a": 1e400000000000000000000}', '{"a": 10e399999999999999999999}'),
     ],
 )
-def test_payloads_with_equal_values_share_a_key(one: str, other: str):
+def test_payloads_with_equal_values_share_a_key(one, other):
     assert key(one, "/a") == key(other, "/a")
 
 
@@ -160,7 +159,7 @@ def test_payloads_with_equal_values_share_a_key(one: str, other: str):
         ('{"a": "\\ud800"}', '{"a": "\\ud801"}'),
     ],
 )
-def test_payloads_with_different_values_have_different_keys(one: str, other: str):
+def test_payloads_with_different_values_have_different_keys(one, other):
     assert key(one, "/a") != key(other, "/a")
 
 
@@ -191,7 +190,7 @@ def test_policy_without_concurrency_and_debounce_has_no_key():
     ("failures", "exit_status", "delay"),
     [(1, 3, 2), (2, 3, 4), (3, 3, 5), (4, 3, None), (1, 4, None), (1, None, None)],
 )
-def test_retry_delay_doubles_up_to_its_maximum(failures: int, exit_status: int | None, delay: int | None):
+def test_retry_delay_doubles_up_to_its_maximum(failures, exit_status, delay):
     retry = Retry(attempts=4, backoff_seconds=2, max_backoff_seconds=5, exit_codes=(3,))
 
     assert retry.delay_after(failures, exit_status) == delay
@@ -215,9 +214,7 @@ def test_retry_without_exit_codes_applies_to_every_failure():
         ([("a", 0), ("a", 8), ("a", 16), ("a", 24), ("a", 25), ("a", 33)], {0, 1, 2, 4}),
     ],
 )
-def test_debounce_supersedes_all_deliveries_of_a_group_but_the_newest(
-    arrivals: list[tuple[str, int]], expected: set[int]
-):
+def test_debounce_supersedes_all_deliveries_of_a_group_but_the_newest(arrivals, expected):
     debounce = Debounce(seconds=10, max_seconds=25)
 
     superseded = superseded_by_debounce(debounce, [(key.encode(), at * 1_000_000) for key, at in arrivals])
@@ -226,7 +223,7 @@ def test_debounce_supersedes_all_deliveries_of_a_group_but_the_newest(
 
 
 @pytest.mark.parametrize("value", EXTREME_VALUES.values(), ids=EXTREME_VALUES.keys())
-def test_extreme_value_has_a_key_in_a_thread_with_a_small_stack(value: bytes):
+def test_extreme_value_has_a_key_in_a_thread_with_a_small_stack(value):
     keys: list[bytes | None] = []
     # The smallest default among the common platforms.
     previous_size = threading.stack_size(512 * 1024)

@@ -1,7 +1,5 @@
 """Which secrets an automation may name, and in which variables a runner allows them."""
 
-from typing import Any
-
 import pytest
 
 from hookmill.domain.errors import Invalid
@@ -54,7 +52,7 @@ def test_secret_has_the_variable_of_its_name_or_another_one():
         (["HOOKMILL_MASTER_KEY"], "/secrets/0"),
     ],
 )
-def test_unusable_secret_is_refused_with_its_pointer(source: Any, pointer: str):
+def test_unusable_secret_is_refused_with_its_pointer(source, pointer):
     with pytest.raises(Invalid) as refused:
         options_from_json({"secrets": source})
 
@@ -78,7 +76,7 @@ def test_unusable_secret_is_refused_with_its_pointer(source: Any, pointer: str):
         ("SET_TOKEN", False),
     ],
 )
-def test_runner_allows_only_credentials_by_default(variable: str, is_allowed: bool):
+def test_runner_allows_only_credentials_by_default(variable, is_allowed):
     rule = RunSecretRule(forbidden=("DOCKER_*",), set_variables=frozenset({"SET_TOKEN"}))
 
     assert (rule.problem_of("agent", variable) is None) == is_allowed
@@ -88,7 +86,7 @@ def test_runner_allows_only_credentials_by_default(variable: str, is_allowed: bo
 
 
 @pytest.mark.parametrize("pattern", ["", "a b", "[A-Z]", "A?", "A=B", "é"])
-def test_unusable_pattern_is_refused(pattern: str):
+def test_unusable_pattern_is_refused(pattern):
     with pytest.raises(ValueError, match="names of variables"):
         allowed_pattern(pattern)
     assert [allowed_pattern(each) for each in DEFAULT_ALLOWED] == list(DEFAULT_ALLOWED)

@@ -31,7 +31,7 @@ def arguments_file(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize("mode", [AuthMode.TOKEN, AuthMode.URL_TOKEN])
-def test_every_shell_passes_curl_a_new_body_each_time(arguments_file: Path, shell: str, mode: AuthMode):
+def test_every_shell_passes_curl_a_new_body_each_time(arguments_file, shell, mode):
     line = curl_line(mode, f"https://hooks.test/{HOSTILE}", HOSTILE)
     assert line is not None
     assert "\n" not in line

@@ -23,7 +23,7 @@ from hookmill.domain import text
     ],
     ids=["printable", "ESC", "C1", "DEL and NUL", "line breaks", "bidi", "separator", "tag", "lone surrogate"],
 )
-def test_characters_that_control_a_terminal_are_escaped(untrusted: str, displayed: str):
+def test_characters_that_control_a_terminal_are_escaped(untrusted, displayed):
     assert text.shown(untrusted) == displayed
 
 

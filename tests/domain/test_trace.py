@@ -91,7 +91,7 @@ def test_share_of_sampled_traces_is_that_of_the_setting(ratio):
         (f"00-{TRACE}-{SPAN}-00", 1.0, False),
     ],
 )
-def test_ratio_decides_unless_the_sender_has_decided(traceparent: str | None, ratio: float, is_sampled: bool):
+def test_ratio_decides_unless_the_sender_has_decided(traceparent, ratio, is_sampled):
     tracing = Tracing(record=lambda span: None, clock=lambda: 0, sample_ratio=ratio)
 
     trace = tracing.trace_of(traceparent, KEY)

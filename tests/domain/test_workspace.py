@@ -49,7 +49,7 @@ def payload(body: bytes) -> Parsed:
         ("refs/tags/v1.0", RefKind.NAME, ("refs/tags/v1.0",)),
     ],
 )
-def test_ref_is_a_commit_id_a_branch_or_a_tag(text: str, kind: RefKind, full_names: tuple[str, ...]):
+def test_ref_is_a_commit_id_a_branch_or_a_tag(text, kind, full_names):
     assert git_ref(text) == GitRef(kind=kind, text=text)
     assert git_ref(text).full_names == full_names
 
@@ -65,7 +65,7 @@ def test_commit_id_is_written_in_lower_case():
         *("a./b", "a/-b", "a@b", "@a", "a.lockx", "größe", "分支", "🚀", "a" * 900),
     ],
 )
-def test_every_name_that_git_accepts_may_be_a_branch(name: str):
+def test_every_name_that_git_accepts_may_be_a_branch(name):
     assert subprocess.run(["git", "check-ref-format", "--branch", name], capture_output=True).returncode == 0
 
     assert git_ref(name).full_names == (f"refs/heads/{name}", f"refs/tags/{name}")
@@ -244,7 +244,7 @@ def test_workspace_is_the_same_after_a_round_trip(source: dict[str, Any], worksp
         ({"repository": "app", "depth": "1"}, "/workspace/depth"),
     ],
 )
-def test_invalid_workspace_is_refused_with_its_place(source: Any, pointer: str):
+def test_invalid_workspace_is_refused_with_its_place(source, pointer):
     with pytest.raises(Invalid) as refused:
         read(Workspace, source, "/workspace")
 
@@ -260,7 +260,7 @@ def test_invalid_workspace_is_refused_with_its_place(source: Any, pointer: str):
         (None, {"value": None, "trust": "untrusted"}),
     ],
 )
-def test_envelope_says_whether_the_ref_is_trusted(ref: GitRef | None, expected: dict[str, Any]):
+def test_envelope_says_whether_the_ref_is_trusted(ref, expected):
     described = CheckedOut(repository="app", ref=ref, commits=CheckoutCommits(commit=SHA1)).as_json()
 
     assert described == {"repository": "app", "ref": expected, "commit": SHA1}
@@ -304,5 +304,5 @@ def test_envelope_names_the_commits_of_the_base():
         (5_000, True, (5_000, FULL_DEPTH)),
     ],
 )
-def test_more_of_the_history_is_fetched_if_there_is_a_base(depth: int, has_base: bool, depths: tuple[int, ...]):
+def test_more_of_the_history_is_fetched_if_there_is_a_base(depth, has_base, depths):
     assert depths_to_fetch(depth, has_base=has_base) == depths

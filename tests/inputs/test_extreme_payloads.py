@@ -41,7 +41,7 @@ OPTIONS: Final[dict[str, Any]] = {
 }
 
 
-def test_extreme_payloads_start_their_runs_and_are_shown_everywhere(service: InProcessService, subtests):
+def test_extreme_payloads_start_their_runs_and_are_shown_everywhere(service, subtests):
     webhook = service.world.webhook("extreme")
     service.world.automation("extreme", webhook, payload=FILTER, policy=POLICY, options=OPTIONS)
     for name, value in EXTREME_VALUES.items():
@@ -76,7 +76,7 @@ def require_all_answers(service: InProcessService, delivery: str, run: str, body
     service.require_success_everywhere("{delivery}", "{run}")
 
 
-def test_extreme_payloads_can_be_given_to_a_run_by_hand(service: InProcessService, subtests):
+def test_extreme_payloads_can_be_given_to_a_run_by_hand(service, subtests):
     automation = service.world.automation("by hand", service.world.webhook("extreme"), policy=POLICY, options=OPTIONS)
     for name, value in EXTREME_VALUES.items():
         if name in REFUSED_IN_BODIES:

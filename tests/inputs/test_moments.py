@@ -8,7 +8,6 @@ from starlette.responses import Response
 from hookmill.domain.errors import Invalid
 from hookmill.domain.permission import Role
 from hookmill.web.api.idempotency import IdempotentRequest
-from tests.inputs.service import InProcessService
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TIMES_OUTSIDE = [
@@ -27,7 +26,7 @@ STORED_TIMES = [
 
 
 @pytest.mark.parametrize("expires_at", TIMES_OUTSIDE)
-def test_api_refuses_a_key_that_expires_outside_the_calendar(service: InProcessService, expires_at: str):
+def test_api_refuses_a_key_that_expires_outside_the_calendar(service, expires_at):
     body = {"name": "x", "role": "viewer", "factory": "default", "expires_at": expires_at}
 
     answer = service.api.post("/keys", body, key=service.api.admin)
@@ -37,7 +36,7 @@ def test_api_refuses_a_key_that_expires_outside_the_calendar(service: InProcessS
     assert service.api.get("/keys", key=service.api.admin).status == 200
 
 
-def test_key_is_not_created_if_its_answer_fails(service: InProcessService):
+def test_key_is_not_created_if_its_answer_fails(service):
     def create_key() -> Response:
         service.management.keys.create(service.api.team, "x", Role.ADMIN)
         raise OverflowError("the answer")
@@ -49,7 +48,7 @@ def test_key_is_not_created_if_its_answer_fails(service: InProcessService):
 
 
 @pytest.mark.parametrize("expires_at", STORED_TIMES[:3])
-def test_management_refuses_a_key_that_expires_outside_the_calendar(service: InProcessService, expires_at: int):
+def test_management_refuses_a_key_that_expires_outside_the_calendar(service, expires_at):
     with pytest.raises(Invalid, match="expire") as error:
         service.management.keys.create(service.api.team, "x", Role.ADMIN, expires_at=expires_at)
 
@@ -57,7 +56,7 @@ def test_management_refuses_a_key_that_expires_outside_the_calendar(service: InP
 
 
 @pytest.mark.parametrize("time", TIMES_OUTSIDE)
-def test_filter_with_a_time_outside_the_calendar_is_refused(service: InProcessService, time: str):
+def test_filter_with_a_time_outside_the_calendar_is_refused(service, time):
     for name in ("since", "until"):
         api_answer = service.api.get(f"/factories/default/deliveries?{name}={time.replace('+', '%2B')}")
         page_answer = service.admin.get(f"/f/default/deliveries?{name}={time.replace('+', '%2B')}")
@@ -68,7 +67,7 @@ def test_filter_with_a_time_outside_the_calendar_is_refused(service: InProcessSe
 
 
 @pytest.mark.parametrize("time_us", STORED_TIMES)
-def test_stored_time_outside_the_calendar_is_shown_as_its_edge(service: InProcessService, time_us: int):
+def test_stored_time_outside_the_calendar_is_shown_as_its_edge(service, time_us):
     key_id = service.path_values["key"]
     with service.world.database.write() as tx:
         tx.run(

@@ -88,7 +88,7 @@ def damaged(service: InProcessService) -> Iterator[DamagedAutomation]:
 
 
 @pytest.mark.parametrize("text", [UNREADABLE["policy"], '{"per_hour": 5}', "[]", "", "[" * 5_000])
-def test_runs_are_recorded_as_interrupted_if_the_policy_cannot_be_read(damaged: DamagedAutomation, text: str):
+def test_runs_are_recorded_as_interrupted_if_the_policy_cannot_be_read(damaged, text):
     damaged.store("policy", text)
     world = damaged.world
 
@@ -106,7 +106,7 @@ def test_runs_are_recorded_as_interrupted_if_the_policy_cannot_be_read(damaged: 
     assert warning.startswith("No run starts, because its stored run policy can't be read: ")
 
 
-def test_held_run_does_not_start_without_a_limit_that_cannot_be_read(damaged: DamagedAutomation):
+def test_held_run_does_not_start_without_a_limit_that_cannot_be_read(damaged):
     world = damaged.world
     world.post(damaged.webhook, b"{}")
     damaged.store("policy", UNREADABLE["policy"])
@@ -122,7 +122,7 @@ def test_held_run_does_not_start_without_a_limit_that_cannot_be_read(damaged: Da
 @pytest.mark.parametrize(
     "text", [UNREADABLE["triggers"], "", "not JSON", "{}", "null", '"x"', "[]", "[[], 5, null]", "[" * 600]
 )
-def test_deliveries_are_recorded_without_runs_if_the_triggers_cannot_be_read(damaged: DamagedAutomation, text: str):
+def test_deliveries_are_recorded_without_runs_if_the_triggers_cannot_be_read(damaged, text):
     other = damaged.world.automation("other", damaged.webhook)
     damaged.store("triggers", text)
 
@@ -137,7 +137,7 @@ def test_deliveries_are_recorded_without_runs_if_the_triggers_cannot_be_read(dam
 
 
 @pytest.mark.parametrize("part", UNREADABLE)
-def test_every_page_works_and_says_what_cannot_be_read(damaged: DamagedAutomation, part: str):
+def test_every_page_works_and_says_what_cannot_be_read(damaged, part):
     damaged.store(part, UNREADABLE[part])
     service = damaged.service
 
@@ -149,7 +149,7 @@ def test_every_page_works_and_says_what_cannot_be_read(damaged: DamagedAutomatio
 
 
 @pytest.mark.parametrize("part", UNREADABLE)
-def test_change_is_refused_until_it_replaces_what_cannot_be_read(damaged: DamagedAutomation, part: str):
+def test_change_is_refused_until_it_replaces_what_cannot_be_read(damaged, part):
     damaged.store(part, UNREADABLE[part])
     replacements = {
         "policy": dict.fromkeys(POLICY_FIELDS) | {"concurrency": {"limit": 2}},
@@ -173,7 +173,7 @@ def test_change_is_refused_until_it_replaces_what_cannot_be_read(damaged: Damage
 
 
 @pytest.mark.parametrize("part", UNREADABLE)
-def test_form_of_the_editor_drops_no_limit_that_cannot_be_read(damaged: DamagedAutomation, part: str):
+def test_form_of_the_editor_drops_no_limit_that_cannot_be_read(damaged, part):
     damaged.store(part, UNREADABLE[part])
     form = {"name": "damaged", "prompt": "Again.", "runner": "package", "triggers": "[]", "version": "1"}
 
@@ -184,7 +184,7 @@ def test_form_of_the_editor_drops_no_limit_that_cannot_be_read(damaged: DamagedA
 
 
 @pytest.mark.parametrize("part", UNREADABLE)
-def test_export_refuses_what_cannot_be_read(damaged: DamagedAutomation, part: str):
+def test_export_refuses_what_cannot_be_read(damaged, part):
     damaged.store(part, UNREADABLE[part])
 
     with pytest.raises(Conflict, match=r"can't be read\. Replace all of it"):
@@ -192,7 +192,7 @@ def test_export_refuses_what_cannot_be_read(damaged: DamagedAutomation, part: st
 
 
 @pytest.mark.parametrize("part", UNREADABLE)
-def test_disabled_automation_stays_as_it_is_stored(damaged: DamagedAutomation, part: str):
+def test_disabled_automation_stays_as_it_is_stored(damaged, part):
     damaged.store(part, UNREADABLE[part])
 
     for enabled in (False, True):

@@ -99,27 +99,25 @@ def with_values(inputs: Sequence[T], values_per_input: int) -> Iterator[tuple[in
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_no_value_in_a_request_causes_a_server_error(sqlite_store: str, tmp_path: Path, part: int):
+def test_no_value_in_a_request_causes_a_server_error(sqlite_store, tmp_path, part):
     with running_service(sqlite_store, tmp_path) as service:
         try_requests(service, VALUES_PER_REQUEST_INPUT, part, PARTS)
 
 
 @pytest.mark.proof
-def test_no_value_in_a_request_causes_a_server_error_on_postgresql(postgres_store: str, tmp_path: Path):
+def test_no_value_in_a_request_causes_a_server_error_on_postgresql(postgres_store, tmp_path):
     with running_service(postgres_store, tmp_path) as service:
         try_requests(service, VALUES_ON_POSTGRES, 0, INPUT_STEP_ON_POSTGRES)
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_no_value_in_a_command_causes_a_traceback(
-    command_service: CommandService, migrated_sqlite: Path, tmp_path: Path, part: int
-):
+def test_no_value_in_a_command_causes_a_traceback(command_service, migrated_sqlite, tmp_path, part):
     with command_service(f"sqlite:///{shutil.copy(migrated_sqlite, tmp_path / 'hookmill.db')}") as service:
         try_commands(service, VALUES_PER_COMMAND_INPUT, part, PARTS)
 
 
 @pytest.mark.proof
-def test_no_value_in_a_command_causes_a_traceback_on_postgresql(command_service: CommandService, postgres_store: str):
+def test_no_value_in_a_command_causes_a_traceback_on_postgresql(command_service, postgres_store):
     with command_service(postgres_store) as service:
         try_commands(service, VALUES_ON_POSTGRES, 0, INPUT_STEP_ON_POSTGRES)
 

@@ -27,7 +27,7 @@ def writes() -> Iterator[tuple[str, str, str, dict[str, Any] | None]]:
                     yield name, method.upper(), path.removeprefix(PREFIX), body
 
 
-def test_answer_to_each_write_is_what_the_next_get_answers(service: InProcessService, subtests):
+def test_answer_to_each_write_is_what_the_next_get_answers(service, subtests):
     readable = {
         operation.path.removeprefix(PREFIX) for operation in operations(application()) if operation.method == "GET"
     }
@@ -78,7 +78,7 @@ def read_again(service: InProcessService, path: str, written: Answer, readable: 
     return None
 
 
-def test_form_without_a_choice_of_the_secret_shows_the_generated_one(service: InProcessService):
+def test_form_without_a_choice_of_the_secret_shows_the_generated_one(service):
     page = service.admin.post("/f/default/webhooks/new", {"name": "shown", "mode": "token"}).body.decode()
 
     path = f"/webhooks/w/{service.management.webhooks.get(service.world.may, 'shown').uid}"

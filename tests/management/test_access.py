@@ -2,14 +2,12 @@
 
 import inspect
 import typing
-from collections.abc import Callable
 
 import pytest
 
 from hookmill.domain.errors import Forbidden, Invalid, NotFound, Revoked
-from hookmill.domain.permission import Actor, ActorKind, Caller, Channel, MayAdminister, MayManage, MayView, Role
+from hookmill.domain.permission import Actor, ActorKind, Channel, MayAdminister, MayManage, MayView, Role
 from hookmill.management.platform_reports import MayReport
-from tests.support.world import World
 
 PERMISSIONS = (MayView, MayManage, MayAdminister, MayReport)
 WITHOUT_PERMISSION = {
@@ -25,7 +23,7 @@ WITHOUT_PERMISSION = {
 """The operations without a permission, and the reason."""
 
 
-def test_every_operation_requires_a_permission(world: World):
+def test_every_operation_requires_a_permission(world):
     groups = [type(group) for name, group in vars(world.management).items() if not name.startswith("_")]
     operations = {
         f"{group.__name__}.{name}": operation
@@ -46,7 +44,7 @@ def test_every_operation_requires_a_permission(world: World):
     assert without_permission == []
 
 
-def test_only_the_exact_token_authenticates_a_key(world: World, admin: MayAdminister):
+def test_only_the_exact_token_authenticates_a_key(world, admin):
     created = world.management.keys.create(admin, "ci", Role.VIEWER, factory="default")
     token = created.token.reveal()
 
@@ -60,7 +58,7 @@ def test_only_the_exact_token_authenticates_a_key(world: World, admin: MayAdmini
         assert world.management.access.caller_with_token(other, client=None) is None
 
 
-def test_token_of_a_key_is_not_stored(world: World, admin: MayAdminister):
+def test_token_of_a_key_is_not_stored(world, admin):
     token = world.management.keys.create(admin, "ci", Role.ADMIN).token.reveal()
 
     with world.database.read() as tx:
@@ -70,7 +68,7 @@ def test_token_of_a_key_is_not_stored(world: World, admin: MayAdminister):
     assert not any(token in str(value) for value in stored)
 
 
-def test_revoked_key_is_rejected_immediately_in_another_process(world: World, admin: MayAdminister):
+def test_revoked_key_is_rejected_immediately_in_another_process(world, admin):
     other_process = world.another_process()
     created = world.management.keys.create(admin, "ci", Role.VIEWER, factory="default")
     token = created.token.reveal()
@@ -81,7 +79,7 @@ def test_revoked_key_is_rejected_immediately_in_another_process(world: World, ad
     assert other_process.management.access.caller_with_token(token, client=None) is None
 
 
-def test_key_is_rejected_from_its_expiry_time(world: World, admin: MayAdminister):
+def test_key_is_rejected_from_its_expiry_time(world, admin):
     expires_at = world.clock.now + 60_000_000
     token = world.management.keys.create(admin, "ci", Role.ADMIN, expires_at=expires_at).token.reveal()
 
@@ -94,7 +92,7 @@ def test_key_is_rejected_from_its_expiry_time(world: World, admin: MayAdminister
     assert after is None
 
 
-def test_last_use_of_a_key_is_updated_once_a_minute_at_most(world: World, admin: MayAdminister):
+def test_last_use_of_a_key_is_updated_once_a_minute_at_most(world, admin):
     token = world.management.keys.create(admin, "ci", Role.ADMIN).token.reveal()
     world.management.access.caller_with_token(token, client=None)
     first = world.clock.now
@@ -107,7 +105,7 @@ def test_last_use_of_a_key_is_updated_once_a_minute_at_most(world: World, admin:
 
 
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.MANAGER])
-def test_key_of_one_factory_cannot_see_another(world: World, caller: Callable[..., Caller], role: Role):
+def test_key_of_one_factory_cannot_see_another(world, caller, role):
     world.operator_of_new_factory("other")
     of_one_factory = caller(role)
     access = world.management.access
@@ -121,7 +119,7 @@ def test_key_of_one_factory_cannot_see_another(world: World, caller: Callable[..
     assert [factory.name for factory in access.visible_factories(of_one_factory)] == ["default"]
 
 
-def test_key_with_an_unsuitable_role_factory_or_expiry_is_refused(world: World, admin: MayAdminister):
+def test_key_with_an_unsuitable_role_factory_or_expiry_is_refused(world, admin):
     create = world.management.keys.create
 
     with pytest.raises(Invalid, match="whole team"):
@@ -134,7 +132,7 @@ def test_key_with_an_unsuitable_role_factory_or_expiry_is_refused(world: World, 
         create(admin, "ci", Role.ADMIN, expires_at=world.clock.now)
 
 
-def test_permission_from_before_the_key_was_revoked_is_refused(world: World, admin: MayAdminister, manager: MayManage):
+def test_permission_from_before_the_key_was_revoked_is_refused(world, admin, manager):
     world.webhook("source")
     world.management.keys.revoke(admin, manager.actor.id)
 
@@ -146,7 +144,7 @@ def test_permission_from_before_the_key_was_revoked_is_refused(world: World, adm
     assert world.management.webhooks.get(world.may, "source").state == "enabled"
 
 
-def test_permission_from_before_the_role_was_removed_is_refused(world: World, admin: MayAdminister):
+def test_permission_from_before_the_role_was_removed_is_refused(world, admin):
     members = world.management.members
     ada = members.add(admin, "ada@example.com", "Ada")
     members.set_role(admin, ada.id, "default", Role.MANAGER)

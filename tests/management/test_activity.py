@@ -11,7 +11,7 @@ def advance_to_half_past(world: World) -> None:
     world.clock.advance(seconds=(HOUR_US * 3 // 2 - world.clock.now % HOUR_US) / 1_000_000)
 
 
-def test_deliveries_of_a_day_are_counted_by_hour_and_label(world: World):
+def test_deliveries_of_a_day_are_counted_by_hour_and_label(world):
     source = world.webhook()
     advance_to_half_past(world)
     world.post(source, b"1")
@@ -30,7 +30,7 @@ def test_deliveries_of_a_day_are_counted_by_hour_and_label(world: World):
     ]
 
 
-def test_stored_count_of_an_hour_includes_its_last_deliveries(world: World):
+def test_stored_count_of_an_hour_includes_its_last_deliveries(world):
     source = world.webhook()
     advance_to_half_past(world)
     world.post(source, b"1")
@@ -48,7 +48,7 @@ def test_stored_count_of_an_hour_includes_its_last_deliveries(world: World):
     assert (before, day.count(Label.ACCEPTED), day.hours[-4].counts.logged(Label.ACCEPTED)) == (1, 2, 2)
 
 
-def test_day_without_deliveries_shows_the_newest_one_before(world: World):
+def test_day_without_deliveries_shows_the_newest_one_before(world):
     source = world.webhook()
     world.post(source, b"1")
     received_at = world.clock.now
@@ -59,7 +59,7 @@ def test_day_without_deliveries_shows_the_newest_one_before(world: World):
     assert (day.count(Label.ACCEPTED), day.newest.received_at if day.newest else None) == (0, received_at)
 
 
-def test_dropped_attempts_are_counted_by_reason(world: World):
+def test_dropped_attempts_are_counted_by_reason(world):
     source = world.webhook()
     for number in range(world.limits.deliveries_per_minute + 2):
         world.post(source, b"%d" % number)
@@ -72,7 +72,7 @@ def test_dropped_attempts_are_counted_by_reason(world: World):
     assert (day.dropped_count(RATE_LIMITED), day.dropped_count(NOT_FOUND)) == (2, 1)
 
 
-def test_duplicates_by_body_and_by_id_are_counted_separately(world: World):
+def test_duplicates_by_body_and_by_id_are_counted_separately(world):
     source = world.webhook()
     for _ in range(3):
         world.post(source, b"1")
@@ -83,7 +83,7 @@ def test_duplicates_by_body_and_by_id_are_counted_separately(world: World):
     assert (day.duplicates_by_body, day.duplicates_checked) == (2, 4)
 
 
-def test_newest_failed_authentication_is_shown_with_its_reason(world: World):
+def test_newest_failed_authentication_is_shown_with_its_reason(world):
     source = world.webhook()
     world.post(source, b"1", token="wrong")
     world.clock.advance(seconds=1)
@@ -97,7 +97,7 @@ def test_newest_failed_authentication_is_shown_with_its_reason(world: World):
     assert day.newest_failed_authentication.reason
 
 
-def test_webhooks_of_other_factories_and_deleted_ones_are_excluded(world: World):
+def test_webhooks_of_other_factories_and_deleted_ones_are_excluded(world):
     deleted, remaining = world.webhook("deleted"), world.webhook("remaining")
     world.management.log.activity(world.may)
     other_factory = world.operator_of_new_factory()

@@ -57,7 +57,7 @@ def audited(management: Management, admin: MayAdminister) -> list[tuple[str, str
     ]
 
 
-def test_destination_is_created_listed_and_deleted(world: World, admin: MayAdminister, create: Callable[..., Any]):
+def test_destination_is_created_listed_and_deleted(world, admin, create):
     created = create(alarm_kinds=["runs_waiting", "webhook_quiet"])
     destinations = world.management.alarm_destinations
     world.clock.advance(seconds=1)
@@ -90,9 +90,7 @@ def test_destination_is_created_listed_and_deleted(world: World, admin: MayAdmin
     ]
 
 
-def test_destinations_of_the_installation_and_of_factories_are_separate(
-    world: World, admin: MayAdminister, create: Callable[..., Any]
-):
+def test_destinations_of_the_installation_and_of_factories_are_separate(world, admin, create):
     other = world.operator_of_new_factory("other")
     ids = [create(may, includes_factories=may is admin).destination.id for may in (world.may, other, admin)]
     destinations = world.management.alarm_destinations
@@ -106,7 +104,7 @@ def test_destinations_of_the_installation_and_of_factories_are_separate(
                     operation(may, foreign_id)
 
 
-def test_manager_who_is_no_admin_is_refused(world: World, manager: MayManage, create: Callable[..., Any]):
+def test_manager_who_is_no_admin_is_refused(world, manager, create):
     destination = create().destination.id
     destinations = world.management.alarm_destinations
 
@@ -137,9 +135,7 @@ def test_manager_who_is_no_admin_is_refused(world: World, manager: MayManage, cr
         ({"includes_factories": True}, "Only a destination of the installation can include factories"),
     ],
 )
-def test_unusable_destination_is_refused(
-    world: World, create: Callable[..., Any], choices: dict[str, Any], problem: str
-):
+def test_unusable_destination_is_refused(world, create, choices, problem):
     with pytest.raises(Invalid, match=problem) as refusal:
         create(**choices)
 
@@ -147,7 +143,7 @@ def test_unusable_destination_is_refused(
     assert world.management.alarm_destinations.all(world.may) == []
 
 
-def test_limits_of_destinations_and_of_the_disk(world: World, admin: MayAdminister, create: Callable[..., Any]):
+def test_limits_of_destinations_and_of_the_disk(world, admin, create):
     for _ in range(DESTINATIONS_MAX):
         create()
     with pytest.raises(
@@ -160,9 +156,7 @@ def test_limits_of_destinations_and_of_the_disk(world: World, admin: MayAdminist
         create(admin)
 
 
-def test_kind_that_a_destination_would_never_get_is_refused(
-    world: World, admin: MayAdminister, create: Callable[..., Any]
-):
+def test_kind_that_a_destination_would_never_get_is_refused(world, admin, create):
     with pytest.raises(Invalid, match=r"disk_low is about the installation, and this destination is for a factory\."):
         create(alarm_kinds=["runs_failing", "disk_low"])
     with pytest.raises(Invalid, match=r"runs_failing is about factories, .* Include factories, or omit it\."):
@@ -172,16 +166,16 @@ def test_kind_that_a_destination_would_never_get_is_refused(
     assert world.management.alarm_destinations.all(world.may) == []
 
 
-def test_email_without_a_mail_server_is_refused(store_url: str):
+def test_email_without_a_mail_server_is_refused(store_url):
     with ManagedStore(store_url) as store, pytest.raises(Conflict, match="Set smtp_host and smtp_sender"):
         store.management.alarm_destinations.create(store.may, DestinationKind.EMAIL, to="ops@example.com")
 
 
-def test_test_is_sent_once_and_audited_and_has_a_result(sending_world: World, receiver: Receiver):
+def test_test_is_sent_once_and_audited_and_has_a_result(sending_world, receiver):
     destinations = sending_world.management.alarm_destinations
     admin = sending_world.management.access.operator_of_team()
 
-    def result_of(path: str) -> str | None:
+    def result_of(path: str):
         created = destinations.create(
             sending_world.may, DestinationKind.WEBHOOK, url=receiver.url(path), alarm_kinds=["runs_failing"]
         )
@@ -197,7 +191,7 @@ def test_test_is_sent_once_and_audited_and_has_a_result(sending_world: World, re
     assert actions == ["alarm_destination.create", "alarm_destination.test"] * 2
 
 
-def test_others_can_write_while_a_test_waits_for_its_answer(sending_world: World, receiver: Receiver):
+def test_others_can_write_while_a_test_waits_for_its_answer(sending_world, receiver):
     destinations = sending_world.management.alarm_destinations
     created = destinations.create(sending_world.may, DestinationKind.SLACK, url=receiver.url("/held"))
     thread = threading.Thread(target=destinations.test, args=(sending_world.may, created.destination.id))
@@ -211,7 +205,7 @@ def test_others_can_write_while_a_test_waits_for_its_answer(sending_world: World
     thread.join()
 
 
-def test_process_without_a_sender_says_so(world: World, create: Callable[..., Any]):
+def test_process_without_a_sender_says_so(world, create):
     destination = create().destination
 
     assert world.management.alarm_destinations.test(world.may, destination.id).problem is not None

@@ -3,7 +3,7 @@
 import pytest
 
 from hookmill.domain.errors import Conflict, HookmillError
-from hookmill.domain.permission import MayAdminister, MayManage, Role
+from hookmill.domain.permission import Role
 from tests.support.world import World
 
 SECRET = "the-secret-of-the-webhook-0123456789"
@@ -14,7 +14,7 @@ def actions(world: World) -> list[str]:
     return [entry.action for entry in reversed(entries)]
 
 
-def test_each_change_adds_a_line_in_order(world: World, admin: MayAdminister):
+def test_each_change_adds_a_line_in_order(world, admin):
     management = world.management
     source = world.webhook("source", secret=SECRET)
     uid = source.webhook.uid
@@ -63,7 +63,7 @@ def test_each_change_adds_a_line_in_order(world: World, admin: MayAdminister):
     ]
 
 
-def test_line_has_actor_action_subject_time_channel_and_client(world: World, manager: MayManage):
+def test_line_has_actor_action_subject_time_channel_and_client(world, manager):
     world.webhook("source")
     world.clock.advance(seconds=7)
 
@@ -78,7 +78,7 @@ def test_line_has_actor_action_subject_time_channel_and_client(world: World, man
     assert entry.factory_name == "default"
 
 
-def test_operation_that_changes_nothing_adds_no_line(world: World):
+def test_operation_that_changes_nothing_adds_no_line(world):
     world.webhook("source")
     before = actions(world)
 
@@ -89,7 +89,7 @@ def test_operation_that_changes_nothing_adds_no_line(world: World):
     assert actions(world) == before
 
 
-def test_refused_operation_adds_no_line(world: World):
+def test_refused_operation_adds_no_line(world):
     world.webhook("source")
     before = actions(world)
 
@@ -101,7 +101,7 @@ def test_refused_operation_adds_no_line(world: World):
     assert actions(world) == before
 
 
-def test_audit_log_of_a_factory_has_only_its_own_lines(world: World):
+def test_audit_log_of_a_factory_has_only_its_own_lines(world):
     other_factory = world.operator_of_new_factory()
     world.management.webhooks.create(other_factory, "theirs")
     world.webhook("ours")
@@ -111,7 +111,7 @@ def test_audit_log_of_a_factory_has_only_its_own_lines(world: World):
     assert names == ["ours", "WEBHOOK_OURS_SECRET"]
 
 
-def test_pages_of_the_audit_log_continue_after_the_last_line(world: World):
+def test_pages_of_the_audit_log_continue_after_the_last_line(world):
     for number in range(5):
         world.management.secrets.create(world.may, f"SECRET_{number}")
 

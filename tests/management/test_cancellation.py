@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from hookmill.domain.errors import Invalid, NotFound, Revoked
-from hookmill.domain.permission import MayAdminister, MayManage
 from hookmill.domain.queue import CancelledRuns
 from hookmill.domain.run import RunState
 from tests.support.world import World
@@ -36,7 +35,7 @@ def audit_lines(world: World) -> list[Any]:
     ]
 
 
-def test_all_runs_of_a_factory_are_cancelled_in_several_transactions(world: World, monkeypatch: pytest.MonkeyPatch):
+def test_all_runs_of_a_factory_are_cancelled_in_several_transactions(world, monkeypatch):
     monkeypatch.setattr("hookmill.store.runs.cancellation.BATCH_RUNS", 2)
 
     result = world.management.runs.cancel_many(world.may, all_runs=True)
@@ -54,9 +53,7 @@ def test_all_runs_of_a_factory_are_cancelled_in_several_transactions(world: Worl
         ({"automation": "triage", "state": RunState.QUEUED}, {"automation": "triage", "state": "queued"}),
     ],
 )
-def test_conditions_restrict_the_cancelled_runs_and_are_in_the_audit_log(
-    world: World, conditions: dict[str, Any], details: dict[str, str]
-):
+def test_conditions_restrict_the_cancelled_runs_and_are_in_the_audit_log(world, conditions, details):
     assert world.management.runs.count_to_cancel(world.may, **conditions) == 3
 
     result = world.management.runs.cancel_many(world.may, **conditions)
@@ -66,7 +63,7 @@ def test_conditions_restrict_the_cancelled_runs_and_are_in_the_audit_log(
     assert audit_lines(world) == [("default", details | {"runs": 3})]
 
 
-def test_conditions_that_no_run_meets_add_no_line(world: World):
+def test_conditions_that_no_run_meets_add_no_line(world):
     cancel_many = world.management.runs.cancel_many
 
     assert cancel_many(world.may, automation="triage", webhook="source of review") == NONE_CANCELLED
@@ -86,14 +83,14 @@ def test_conditions_that_no_run_meets_add_no_line(world: World):
         ({"webhook": "unknown"}, NotFound),
     ],
 )
-def test_invalid_conditions_are_refused(world: World, conditions: dict[str, Any], error: type[Exception]):
+def test_invalid_conditions_are_refused(world, conditions, error):
     with pytest.raises(error):
         world.management.runs.cancel_many(world.may, **conditions)
 
     assert set(states(world)) == {"review queued", "triage queued"}
 
 
-def test_key_that_was_revoked_meanwhile_cannot_cancel(world: World, admin: MayAdminister, manager: MayManage):
+def test_key_that_was_revoked_meanwhile_cannot_cancel(world, admin, manager):
     world.management.keys.revoke(admin, manager.actor.id)
 
     with pytest.raises(Revoked):

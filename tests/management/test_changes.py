@@ -3,13 +3,12 @@
 import pytest
 
 from hookmill.domain.errors import Conflict
-from hookmill.domain.permission import Channel, MayAdminister, Role
+from hookmill.domain.permission import Channel, Role
 from hookmill.domain.webhook import AuthMode
 from hookmill.management import UNSET
-from tests.support.world import World
 
 
-def test_changes_in_one_transaction_are_committed_together(world: World):
+def test_changes_in_one_transaction_are_committed_together(world):
     with world.management.one_transaction(world.may):
         world.webhook("one")
         world.webhook("two")
@@ -19,7 +18,7 @@ def test_changes_in_one_transaction_are_committed_together(world: World):
     assert [webhook.name for webhook in world.management.webhooks.all(world.may)] == ["one", "two"]
 
 
-def test_changes_in_one_transaction_are_rolled_back_together(world: World):
+def test_changes_in_one_transaction_are_rolled_back_together(world):
     with pytest.raises(Conflict), world.management.one_transaction(world.may):
         world.webhook("one")
         world.webhook("one")
@@ -28,7 +27,7 @@ def test_changes_in_one_transaction_are_rolled_back_together(world: World):
     assert world.management.audit.of_factory(world.may) == []
 
 
-def test_fields_of_a_webhook_change_together_or_not_at_all(world: World):
+def test_fields_of_a_webhook_change_together_or_not_at_all(world):
     world.webhook("existing")
     world.webhook("source")
     change = world.management.webhooks.change
@@ -44,7 +43,7 @@ def test_fields_of_a_webhook_change_together_or_not_at_all(world: World):
     assert change(world.may, "origin", delivery_id_header=UNSET).name == "origin"
 
 
-def test_new_delivery_id_header_applies_immediately_in_every_process(world: World):
+def test_new_delivery_id_header_applies_immediately_in_every_process(world):
     source = world.webhook("source")
     other_process = world.another_process()
     other_process.post(source, b"0")
@@ -57,7 +56,7 @@ def test_new_delivery_id_header_applies_immediately_in_every_process(world: Worl
     assert world.labels(source)[0] == "Duplicate"
 
 
-def test_only_files_can_change_the_definitions_of_their_factory(world: World):
+def test_only_files_can_change_the_definitions_of_their_factory(world):
     source = world.webhook("source")
     world.automation("triage", source)
     by_files = world.management.access.operator("default", channel=Channel.FILES)
@@ -85,7 +84,7 @@ def test_only_files_can_change_the_definitions_of_their_factory(world: World):
     assert management.webhooks.rename(by_files, "source", "origin").name == "origin"
 
 
-def test_redefined_webhook_keeps_its_uid_and_log(world: World):
+def test_redefined_webhook_keeps_its_uid_and_log(world):
     source = world.webhook("source")
     world.post(source)
     world.management.secrets.create(world.may, "TOKEN", "valid-in-a-path-0123456789")
@@ -113,7 +112,7 @@ def test_redefined_webhook_keeps_its_uid_and_log(world: World):
     assert len(world.log(source)) == 4
 
 
-def test_change_without_a_difference_adds_no_version(world: World):
+def test_change_without_a_difference_adds_no_version(world):
     source = world.webhook("source")
     before = world.automation("triage", source, payload={"action": ["opened"]})
 
@@ -124,7 +123,7 @@ def test_change_without_a_difference_adds_no_version(world: World):
     assert after.version == before.version == 1
 
 
-def test_automation_of_another_factory_does_not_change_a_webhook(world: World):
+def test_automation_of_another_factory_does_not_change_a_webhook(world):
     source = world.webhook("source")
     other_factory = world.operator_of_new_factory()
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [source.webhook.uid]}}
@@ -134,7 +133,7 @@ def test_automation_of_another_factory_does_not_change_a_webhook(world: World):
     assert world.management.webhooks.get(world.may, "source").revision == source.webhook.revision
 
 
-def test_last_admin_cannot_be_removed(world: World, admin: MayAdminister):
+def test_last_admin_cannot_be_removed(world, admin):
     members = world.management.members
     ada = members.add(admin, "Ada@Example.com ", "Ada", is_admin=True)
 
@@ -148,7 +147,7 @@ def test_last_admin_cannot_be_removed(world: World, admin: MayAdminister):
     assert [member.id for member in members.all(admin)] == [grace.id]
 
 
-def test_member_has_at_most_one_role_in_a_factory(world: World, admin: MayAdminister):
+def test_member_has_at_most_one_role_in_a_factory(world, admin):
     members = world.management.members
     ada = members.add(admin, "ada@example.com", "Ada")
     with pytest.raises(Conflict):

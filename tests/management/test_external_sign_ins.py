@@ -101,7 +101,7 @@ def audit_lines(world: World, admin: MayAdminister) -> list[tuple[str, str]]:
 # New members and their roles
 
 
-def test_first_sign_in_adds_a_member_with_the_roles_of_the_groups(world: World, admin: MayAdminister):
+def test_first_sign_in_adds_a_member_with_the_roles_of_the_groups(world, admin):
     session = sign_in(world, person("developers", "unknown group"))
 
     member = only_member(world, admin)
@@ -115,7 +115,7 @@ def test_first_sign_in_adds_a_member_with_the_roles_of_the_groups(world: World, 
     assert caller.caller.permission_to_view(world.factory, "default").factory == world.factory
 
 
-def test_second_sign_in_is_of_the_same_member(world: World, admin: MayAdminister):
+def test_second_sign_in_is_of_the_same_member(world, admin):
     first = sign_in(world, person("developers"))
     member = only_member(world, admin)
 
@@ -136,16 +136,14 @@ def test_second_sign_in_is_of_the_same_member(world: World, admin: MayAdminister
         (["operators", "planners"], False, {"default": Role.MANAGER}),
     ],
 )
-def test_highest_role_of_all_groups_counts(
-    world: World, admin: MayAdminister, groups: list[str], is_admin: bool, roles: dict[str, Role]
-):
+def test_highest_role_of_all_groups_counts(world, admin, groups, is_admin, roles):
     sign_in(world, person(*groups))
 
     member = only_member(world, admin)
     assert (member.is_admin, member.roles) == (is_admin, roles)
 
 
-def test_each_sign_in_sets_the_roles_again(world: World, admin: MayAdminister):
+def test_each_sign_in_sets_the_roles_again(world, admin):
     sessions = [sign_in(world, person("admins", "developers"))]
     sessions.append(sign_in(world, person("operators")))
 
@@ -157,14 +155,14 @@ def test_each_sign_in_sets_the_roles_again(world: World, admin: MayAdminister):
 
 
 @pytest.mark.parametrize("groups", [[], ["unknown group"], ["planners"]])
-def test_person_without_a_role_does_not_become_a_member(world: World, admin: MayAdminister, groups: list[str]):
+def test_person_without_a_role_does_not_become_a_member(world, admin, groups):
     with pytest.raises(Forbidden, match="none of your groups has a role"):
         sign_in(world, person(*groups))
 
     assert world.management.members.all(admin) == []
 
 
-def test_member_who_lost_all_groups_is_refused(world: World, admin: MayAdminister):
+def test_member_who_lost_all_groups_is_refused(world, admin):
     sign_in(world, person("operators"))
 
     with pytest.raises(Forbidden, match="none of your groups has a role"):
@@ -173,7 +171,7 @@ def test_member_who_lost_all_groups_is_refused(world: World, admin: MayAdministe
     assert only_member(world, admin).roles == {"default": Role.MANAGER}
 
 
-def test_only_allowed_groups_sign_in(create_world: CreateWorld):
+def test_only_allowed_groups_sign_in(create_world):
     world = create_world(dataclasses.replace(RULES, allowed_groups=frozenset({"staff"})))
 
     with pytest.raises(Forbidden, match="not in a group that may use Hookmill"):
@@ -182,13 +180,13 @@ def test_only_allowed_groups_sign_in(create_world: CreateWorld):
     assert signed_in(world, sign_in(world, person("operators", "staff"))) is not None
 
 
-def test_factory_that_does_not_exist_is_reported(world: World):
+def test_factory_that_does_not_exist_is_reported(world):
     session = world.management.external_sign_ins.sign_in(person("operators", "planners"), client=None)
 
     assert session.unknown_factories == ("not there",)
 
 
-def test_person_without_an_address_does_not_become_a_member(world: World):
+def test_person_without_an_address_does_not_become_a_member(world):
     for email in (None, "", "ada", "ada@", "a\u202eda@example.com"):
         with pytest.raises(Forbidden, match="sent no e-mail address"):
             sign_in(world, person("operators", email=email))
@@ -198,13 +196,13 @@ def test_person_without_an_address_does_not_become_a_member(world: World):
     ("name", "stored"),
     [(None, "ada@example.com"), ("", "ada@example.com"), ("a\x00b", "ada@example.com"), ("x" * 200, "x" * 100)],
 )
-def test_unusable_name_is_replaced(world: World, admin: MayAdminister, name: str | None, stored: str):
+def test_unusable_name_is_replaced(world, admin, name, stored):
     sign_in(world, person("operators", name=name))
 
     assert only_member(world, admin).name == stored
 
 
-def test_new_address_and_name_are_stored(world: World, admin: MayAdminister):
+def test_new_address_and_name_are_stored(world, admin):
     sign_in(world, person("operators"))
 
     sign_in(world, person("operators", email="Ada@New.example", name="Ada King"))
@@ -214,7 +212,7 @@ def test_new_address_and_name_are_stored(world: World, admin: MayAdminister):
     assert (member.email, member.name) == ("ada@new.example", "Ada King")
 
 
-def test_address_of_another_member_is_not_taken_over(world: World, admin: MayAdminister):
+def test_address_of_another_member_is_not_taken_over(world, admin):
     world.management.members.add(admin, "grace@example.com", "Grace", is_admin=True)
     sign_in(world, person("operators"))
 
@@ -226,7 +224,7 @@ def test_address_of_another_member_is_not_taken_over(world: World, admin: MayAdm
     }
 
 
-def test_simultaneous_first_sign_ins_add_one_member(world: World, admin: MayAdminister):
+def test_simultaneous_first_sign_ins_add_one_member(world, admin):
     barrier = threading.Barrier(4)
     sessions: list[str] = []
 
@@ -244,7 +242,7 @@ def test_simultaneous_first_sign_ins_add_one_member(world: World, admin: MayAdmi
     assert len(set(sessions)) == 4
 
 
-def test_sign_in_and_roles_leave_lines_in_the_audit_log(world: World, admin: MayAdminister):
+def test_sign_in_and_roles_leave_lines_in_the_audit_log(world, admin):
     sign_in(world, person("operators"))
     sign_in(world, person("admins", email="ada@new.example"))
 
@@ -262,7 +260,7 @@ def test_sign_in_and_roles_leave_lines_in_the_audit_log(world: World, admin: May
 # Takeovers
 
 
-def test_address_of_an_existing_member_gives_no_access(world: World, admin: MayAdminister):
+def test_address_of_an_existing_member_gives_no_access(world, admin):
     world.management.members.add(admin, "ada@example.com", "Ada", is_admin=True)
 
     with pytest.raises(Conflict, match="exists, and is not connected to your account at Example ID"):
@@ -272,7 +270,7 @@ def test_address_of_an_existing_member_gives_no_access(world: World, admin: MayA
     assert (member.identity, member.name) == (None, "Ada")
 
 
-def test_subject_of_another_issuer_is_another_person(create_world: CreateWorld):
+def test_subject_of_another_issuer_is_another_person(create_world):
     sign_in(create_world(), person("operators"))
     moved = create_world(dataclasses.replace(RULES, issuer="https://other.example"))
     key = IdentityKey("https://other.example", "ada")
@@ -281,7 +279,7 @@ def test_subject_of_another_issuer_is_another_person(create_world: CreateWorld):
         sign_in(moved, dataclasses.replace(person("operators"), key=key))
 
 
-def test_subject_is_compared_exactly(world: World, admin: MayAdminister):
+def test_subject_is_compared_exactly(world, admin):
     sign_in(world, person("operators", subject="ada"))
     sign_in(world, person("operators", subject="ADA", email="ada2@example.com"))
 
@@ -291,7 +289,7 @@ def test_subject_is_compared_exactly(world: World, admin: MayAdminister):
 # Roles by hand
 
 
-def test_groups_decide_the_roles_of_connected_members_only(world: World, admin: MayAdminister):
+def test_groups_decide_the_roles_of_connected_members_only(world, admin):
     sign_in(world, person("operators"))
     world.management.members.add(admin, "grace@example.com", "Grace")
     members = world.management.members
@@ -305,14 +303,14 @@ def test_groups_decide_the_roles_of_connected_members_only(world: World, admin: 
         change("grace@example.com")
 
 
-def test_without_mapped_groups_only_members_sign_in(create_world: CreateWorld):
+def test_without_mapped_groups_only_members_sign_in(create_world):
     world = create_world(BY_HAND)
 
     with pytest.raises(Forbidden, match=r"you are not a member\. Ask an admin for a sign-in link"):
         sign_in(world, person("admins"))
 
 
-def test_without_mapped_groups_connected_members_keep_their_roles(create_world: CreateWorld):
+def test_without_mapped_groups_connected_members_keep_their_roles(create_world):
     world = create_world(BY_HAND)
     admin = world.management.access.operator_of_team()
     world.management.members.add(admin, "ada@example.com", "Ada")
@@ -329,7 +327,7 @@ def test_without_mapped_groups_connected_members_keep_their_roles(create_world: 
 # Links
 
 
-def test_link_connects_a_member_to_an_identity(world: World, admin: MayAdminister):
+def test_link_connects_a_member_to_an_identity(world, admin):
     world.management.members.add(admin, "ada@example.com", "Ada")
     sessions = world.management.sessions
     password_session = sessions.accept_link(
@@ -351,7 +349,7 @@ def test_link_connects_a_member_to_an_identity(world: World, admin: MayAdministe
     assert signed_in(world, sign_in(world, person("operators"))) is not None
 
 
-def test_link_is_kept_if_the_person_may_not_sign_in(world: World, admin: MayAdminister):
+def test_link_is_kept_if_the_person_may_not_sign_in(world, admin):
     world.management.members.add(admin, "ada@example.com", "Ada")
     link = link_for(world, admin, "ada@example.com")
 
@@ -361,7 +359,7 @@ def test_link_is_kept_if_the_person_may_not_sign_in(world: World, admin: MayAdmi
     assert world.management.sessions.link_target(link).email == "ada@example.com"
 
 
-def test_identity_belongs_to_one_member(world: World, admin: MayAdminister):
+def test_identity_belongs_to_one_member(world, admin):
     sign_in(world, person("operators"))
     world.management.members.add(admin, "grace@example.com", "Grace")
 
@@ -369,7 +367,7 @@ def test_identity_belongs_to_one_member(world: World, admin: MayAdminister):
         sign_in(world, person("operators"), link_token=link_for(world, admin, "grace@example.com"))
 
 
-def test_link_connects_a_member_to_another_identity(world: World, admin: MayAdminister):
+def test_link_connects_a_member_to_another_identity(world, admin):
     sign_in(world, person("operators"))
 
     sign_in(world, person("operators", subject="new"), link_token=link_for(world, admin, "ada@example.com"))
@@ -379,7 +377,7 @@ def test_link_connects_a_member_to_another_identity(world: World, admin: MayAdmi
         sign_in(world, person("operators"))
 
 
-def test_link_of_the_first_admin_connects_nobody(world: World):
+def test_link_of_the_first_admin_connects_nobody(world):
     link = world.management.sessions.create_first_link()
     assert link is not None
 
@@ -389,7 +387,7 @@ def test_link_of_the_first_admin_connects_nobody(world: World):
     assert not world.management.sessions.link_target(link.reveal()).can_connect
 
 
-def test_link_signs_a_connected_member_in_without_the_provider(world: World, admin: MayAdminister):
+def test_link_signs_a_connected_member_in_without_the_provider(world, admin):
     sign_in(world, person("operators"))
     link = link_for(world, admin, "ada@example.com")
     target = world.management.sessions.link_target(link)
@@ -404,7 +402,7 @@ def test_link_signs_a_connected_member_in_without_the_provider(world: World, adm
     assert signed_in(world, session) is None
 
 
-def test_link_sets_a_password_if_there_is_no_provider_any_more(create_world: CreateWorld):
+def test_link_sets_a_password_if_there_is_no_provider_any_more(create_world):
     world = create_world()
     admin = world.management.access.operator_of_team()
     sign_in(world, person("operators"))
@@ -418,7 +416,7 @@ def test_link_sets_a_password_if_there_is_no_provider_any_more(create_world: Cre
     assert signed_in(without, session) is not None
 
 
-def test_link_is_the_way_in_without_passwords_and_provider(create_world: CreateWorld):
+def test_link_is_the_way_in_without_passwords_and_provider(create_world):
     world = create_world(password_sign_in=False)
     first_link = world.management.sessions.create_first_link()
     assert first_link is not None
@@ -432,7 +430,7 @@ def test_link_is_the_way_in_without_passwords_and_provider(create_world: CreateW
     assert caller.caller.is_admin
 
 
-def test_nobody_gets_the_first_link_once_a_person_has_signed_in(world: World):
+def test_nobody_gets_the_first_link_once_a_person_has_signed_in(world):
     sign_in(world, person("operators"))
 
     assert world.management.sessions.create_first_link() is None
@@ -441,7 +439,7 @@ def test_nobody_gets_the_first_link_once_a_person_has_signed_in(world: World):
 # Sessions
 
 
-def test_session_ends_after_the_hours_of_the_settings(world: World):
+def test_session_ends_after_the_hours_of_the_settings(world):
     session = sign_in(world, person("operators"))
 
     world.clock.advance(seconds=12 * HOUR - 1)
@@ -463,13 +461,13 @@ def test_session_ends_after_the_hours_of_the_settings(world: World):
     ],
     ids=["no provider", "another issuer", "other roles", "other admins", "other allowed groups"],
 )
-def test_session_ends_when_the_rules_change(create_world: CreateWorld, rules: ExternalSignIn | None):
+def test_session_ends_when_the_rules_change(create_world, rules):
     session = sign_in(create_world(), person("operators"))
 
     assert signed_in(create_world(rules), session) is None
 
 
-def test_session_outlives_a_change_of_words_and_order(create_world: CreateWorld):
+def test_session_outlives_a_change_of_words_and_order(create_world):
     session = sign_in(create_world(), person("operators"))
     roles = dict(reversed(list(RULES.roles_by_group.items())))
 
@@ -478,7 +476,7 @@ def test_session_outlives_a_change_of_words_and_order(create_world: CreateWorld)
     assert signed_in(changed, session) is not None
 
 
-def test_session_of_a_password_ends_when_passwords_are_switched_off(create_world: CreateWorld):
+def test_session_of_a_password_ends_when_passwords_are_switched_off(create_world):
     world = create_world()
     link = world.management.sessions.create_first_link()
     assert link is not None
@@ -493,7 +491,7 @@ def test_session_of_a_password_ends_when_passwords_are_switched_off(create_world
     assert without.management.sessions.sign_in("ada@example.com", PASSWORD, client=None) is None
 
 
-def test_removed_member_is_signed_out_and_added_again_by_the_groups(world: World, admin: MayAdminister):
+def test_removed_member_is_signed_out_and_added_again_by_the_groups(world, admin):
     session = sign_in(world, person("operators"))
     removed = only_member(world, admin)
 
@@ -504,7 +502,7 @@ def test_removed_member_is_signed_out_and_added_again_by_the_groups(world: World
     assert only_member(world, admin).id != removed.id
 
 
-def test_member_without_a_password_can_not_change_it(world: World):
+def test_member_without_a_password_can_not_change_it(world):
     caller = signed_in(world, sign_in(world, person("operators")))
     assert caller is not None
 
@@ -515,7 +513,7 @@ def test_member_without_a_password_can_not_change_it(world: World):
 # Attempts
 
 
-def test_attempt_is_used_once_by_the_browser_that_started_it(world: World):
+def test_attempt_is_used_once_by_the_browser_that_started_it(world):
     attempts = world.management.external_sign_ins
     attempt, cookie = attempts.start(next_path="/account", link_token="link")
 
@@ -524,7 +522,7 @@ def test_attempt_is_used_once_by_the_browser_that_started_it(world: World):
         attempts.use_attempt(cookie.reveal(), attempt.state)
 
 
-def test_attempt_must_belong_to_the_answer(world: World):
+def test_attempt_must_belong_to_the_answer(world):
     attempts = world.management.external_sign_ins
     first, first_cookie = attempts.start()
     second, _ = attempts.start()
@@ -544,7 +542,7 @@ def test_attempt_must_belong_to_the_answer(world: World):
     assert attempts.use_attempt(first_cookie.reveal(), first.state) == first
 
 
-def test_attempt_ends_after_ten_minutes(world: World):
+def test_attempt_ends_after_ten_minutes(world):
     attempts = world.management.external_sign_ins
     in_time, in_time_cookie = attempts.start()
     late, late_cookie = attempts.start()
@@ -557,7 +555,7 @@ def test_attempt_ends_after_ten_minutes(world: World):
         attempts.use_attempt(late_cookie.reveal(), late.state)
 
 
-def test_attempt_of_a_host_whose_clock_is_ahead_is_accepted(world: World):
+def test_attempt_of_a_host_whose_clock_is_ahead_is_accepted(world):
     attempts = world.management.external_sign_ins
     attempt, cookie = attempts.start()
 
@@ -566,7 +564,7 @@ def test_attempt_of_a_host_whose_clock_is_ahead_is_accepted(world: World):
     assert attempts.use_attempt(cookie.reveal(), attempt.state) == attempt
 
 
-def test_cookie_shows_nothing_of_the_attempt(world: World):
+def test_cookie_shows_nothing_of_the_attempt(world):
     attempt, cookie = world.management.external_sign_ins.start(link_token="link-token")
 
     assert not any(

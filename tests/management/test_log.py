@@ -20,7 +20,7 @@ from tests.support.world import Answer, World
 OPENED = {"action": ["opened"]}
 
 
-def test_known_deliveries_are_found_by_their_ids(world: World, monkeypatch: pytest.MonkeyPatch):
+def test_known_deliveries_are_found_by_their_ids(world, monkeypatch):
     monkeypatch.setattr(log, "KEYS_PER_QUERY", 2)
     source = world.webhook()
     sent = [world.post(source, b"{}").delivery_id for _ in range(5)]
@@ -35,7 +35,7 @@ def test_known_deliveries_are_found_by_their_ids(world: World, monkeypatch: pyte
     assert elsewhere == {}
 
 
-def test_delivery_is_found_by_the_sha256_of_its_body(world: World):
+def test_delivery_is_found_by_the_sha256_of_its_body(world):
     source = world.webhook()
     answer = world.post(source, b'{"n": 1}')
     world.post(source, b'{"n": 2}')
@@ -45,7 +45,7 @@ def test_delivery_is_found_by_the_sha256_of_its_body(world: World):
     assert [delivery_id(row.key) for row in rows] == [answer.delivery_id]
 
 
-def test_delivery_lists_more_than_fifty_runs(world: World):
+def test_delivery_lists_more_than_fifty_runs(world):
     source = world.webhook("source")
     world.automation("all", source)
     answer = world.post(source)
@@ -57,7 +57,7 @@ def test_delivery_lists_more_than_fifty_runs(world: World):
     assert sorted(run.replay_number for run in runs) == list(range(52))
 
 
-def test_explanation_contains_every_automation_with_its_reason(world: World):
+def test_explanation_contains_every_automation_with_its_reason(world):
     source = world.webhook("source")
     other = world.webhook("other")
     world.automation("enabled", source, payload=OPENED)
@@ -85,7 +85,7 @@ def test_explanation_contains_every_automation_with_its_reason(world: World):
     assert explanations["of another webhook"].trigger_tests[0].webhook_check is False
 
 
-def test_backtest_separates_matching_deliveries_from_others(world: World):
+def test_backtest_separates_matching_deliveries_from_others(world):
     source = world.webhook("source")
     other = world.webhook("other")
     opened = world.post(source, b'{"action": "opened", "n": 1}').delivery_id
@@ -99,7 +99,7 @@ def test_backtest_separates_matching_deliveries_from_others(world: World):
     assert [delivery_id(row.key) for row in tested.others] == [closed]
 
 
-def test_backtest_and_test_accept_nested_operators(world: World):
+def test_backtest_and_test_accept_nested_operators(world):
     source = world.webhook("source")
     opened = world.post(source, b'{"action": "opened", "n": 1}').delivery_id
     closed = world.post(source, b'{"action": "closed", "n": 2}').delivery_id
@@ -117,7 +117,7 @@ def test_backtest_and_test_accept_nested_operators(world: World):
     ]
 
 
-def test_backtest_evaluates_the_requested_number_of_deliveries(world: World):
+def test_backtest_evaluates_the_requested_number_of_deliveries(world):
     source = world.webhook("source")
     for number in range(5):
         world.post(source, b'{"n": %d}' % number)
@@ -128,14 +128,14 @@ def test_backtest_evaluates_the_requested_number_of_deliveries(world: World):
     assert (len(tested.matching), len(tested.others)) == (2, 1)
 
 
-def test_backtest_refuses_an_invalid_filter_with_its_pointers(world: World):
+def test_backtest_refuses_an_invalid_filter_with_its_pointers(world):
     with pytest.raises(InvalidFilter) as error:
         world.management.filters.backtest(world.may, payload_filter={"action": {"equals": 1}})
 
     assert [fault.pointer for fault in error.value.faults] == ["/filter/action/equals"]
 
 
-def test_replay_starts_new_runs_and_does_not_change_the_log(world: World):
+def test_replay_starts_new_runs_and_does_not_change_the_log(world):
     source = world.webhook("source")
     world.automation("one", source)
     world.automation("two", source, payload=OPENED)
@@ -151,7 +151,7 @@ def test_replay_starts_new_runs_and_does_not_change_the_log(world: World):
     assert world.log(source) == before
 
 
-def test_replay_is_refused_if_the_delivery_triggers_no_automation(world: World):
+def test_replay_is_refused_if_the_delivery_triggers_no_automation(world):
     source = world.webhook("source")
     world.automation("filtered out", source, payload={"action": ["closed"]})
     world.automation("disabled", source, enabled=False)
@@ -167,7 +167,7 @@ def test_replay_is_refused_if_the_delivery_triggers_no_automation(world: World):
     assert world.runs(source) == []
 
 
-def test_replay_of_a_duplicate_is_refused(world: World):
+def test_replay_of_a_duplicate_is_refused(world):
     source = world.webhook("source")
     world.automation("one", source)
     world.post(source)
@@ -186,7 +186,7 @@ def post_deliveries(world: World, source: WebhookWithSecret, count: int) -> list
     return answers
 
 
-def test_replayed_delivery_and_its_payload_survive_retention(world: World):
+def test_replayed_delivery_and_its_payload_survive_retention(world):
     source = world.webhook("source")
     world.automation("one", source)
     answers = post_deliveries(world, source, 55)
@@ -204,7 +204,7 @@ def test_replayed_delivery_and_its_payload_survive_retention(world: World):
     assert world.management.log.payload(world.may, answers[0].delivery_id) == b"0"
 
 
-def test_replays_during_retention_are_complete_or_refused(world: World):
+def test_replays_during_retention_are_complete_or_refused(world):
     source = world.webhook("source")
     world.automation("one", source)
     answers = post_deliveries(world, source, 58)
@@ -212,7 +212,7 @@ def test_replays_during_retention_are_complete_or_refused(world: World):
         tx.run("UPDATE runs SET state = 'succeeded', finished_at = 1")
     world.clock.advance(days=8)
 
-    def replay(delivery: str) -> bytes | None:
+    def replay(delivery: str):
         try:
             [run] = world.management.log.replay(world.may, delivery)
         except NotFound:
@@ -230,9 +230,7 @@ def test_replays_during_retention_are_complete_or_refused(world: World):
             assert world.management.log.payload(world.may, answer.delivery_id)
 
 
-def test_delivery_is_read_with_its_payload_or_not_at_all_during_retention(
-    world: World, monkeypatch: pytest.MonkeyPatch
-):
+def test_delivery_is_read_with_its_payload_or_not_at_all_during_retention(world, monkeypatch):
     monkeypatch.setattr("hookmill.maintenance.ROWS_PER_STEP", 2)
     webhook = world.webhook("source")
     deliveries = [answer.delivery_id for answer in post_deliveries(world, webhook, 110)]

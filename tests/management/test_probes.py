@@ -3,10 +3,9 @@
 import pytest
 
 from hookmill.domain.errors import NotFound
-from tests.support.world import World
 
 
-def test_only_temporary_webhooks_can_be_removed_with_their_log(world: World):
+def test_only_temporary_webhooks_can_be_removed_with_their_log(world):
     webhook = world.webhook()
     assert world.post(webhook, b"{}").status == 202
 

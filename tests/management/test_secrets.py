@@ -3,14 +3,12 @@
 import pytest
 
 from hookmill.domain.errors import Conflict, Forbidden, Invalid, NotFound
-from hookmill.domain.permission import MayManage
 from hookmill.domain.webhook import AuthMode
-from tests.support.world import World
 
 VALUE = "value-of-the-team-0123456789"
 
 
-def test_value_that_is_invalid_for_the_webhook_is_not_synced(world: World):
+def test_value_that_is_invalid_for_the_webhook_is_not_synced(world):
     source = world.webhook("source", auth_mode=AuthMode.URL_TOKEN, secret="valid-in-a-path-0123456789")
     world.management.secrets.replace(world.may, source.webhook.secret_name, "invalid in/a path?")
 
@@ -20,7 +18,7 @@ def test_value_that_is_invalid_for_the_webhook_is_not_synced(world: World):
     assert world.post(source, token="valid-in-a-path-0123456789").status == 202
 
 
-def test_error_names_the_unusable_signing_secret(world: World):
+def test_error_names_the_unusable_signing_secret(world):
     world.management.secrets.create(world.may, "SIGNING", "whsec_not-base64!")
 
     with pytest.raises(Invalid, match="Team secret SIGNING: "):
@@ -33,7 +31,7 @@ def test_error_names_the_unusable_signing_secret(world: World):
         )
 
 
-def test_list_shows_the_webhooks_of_each_secret_but_no_value(world: World):
+def test_list_shows_the_webhooks_of_each_secret_but_no_value(world):
     world.management.secrets.create(world.may, "UNUSED", VALUE)
     world.management.secrets.create(world.may, "SHARED", VALUE)
     world.webhook("one", secret_name="SHARED")
@@ -45,7 +43,7 @@ def test_list_shows_the_webhooks_of_each_secret_but_no_value(world: World):
     assert VALUE not in repr(secrets)
 
 
-def test_secret_in_use_cannot_be_deleted(world: World):
+def test_secret_in_use_cannot_be_deleted(world):
     source = world.webhook("source")
 
     with pytest.raises(Conflict, match="used by 'source'"):
@@ -54,7 +52,7 @@ def test_secret_in_use_cannot_be_deleted(world: World):
     assert world.post(source).status == 202
 
 
-def test_deleted_secret_is_removed_with_its_values_and_frees_its_name(world: World):
+def test_deleted_secret_is_removed_with_its_values_and_frees_its_name(world):
     name = world.webhook("source").webhook.secret_name
     world.management.webhooks.delete(world.may, "source")
 
@@ -69,7 +67,7 @@ def test_deleted_secret_is_removed_with_its_values_and_frees_its_name(world: Wor
     world.management.secrets.delete(world.may, name)
 
 
-def test_manager_cannot_change_or_use_a_secret_of_another_factory(world: World, manager: MayManage):
+def test_manager_cannot_change_or_use_a_secret_of_another_factory(world, manager):
     other_factory = world.operator_of_new_factory()
     secrets = world.management.secrets
     secrets.create(other_factory, "THEIRS", VALUE)
@@ -86,7 +84,7 @@ def test_manager_cannot_change_or_use_a_secret_of_another_factory(world: World, 
     assert world.post(theirs, token=VALUE).status == 202
 
 
-def test_only_an_admin_can_rotate_a_secret_of_two_factories(world: World, manager: MayManage):
+def test_only_an_admin_can_rotate_a_secret_of_two_factories(world, manager):
     world.management.secrets.create(world.may, "BOTH", VALUE)
     ours = world.webhook("ours", secret_name="BOTH")
     world.management.webhooks.create(world.operator_of_new_factory(), "theirs", secret_name="BOTH")
@@ -98,7 +96,7 @@ def test_only_an_admin_can_rotate_a_secret_of_two_factories(world: World, manage
     assert world.management.webhooks.rotate(world.may, "ours").secret is not None
 
 
-def test_unused_secret_belongs_to_the_factory_that_created_it(world: World, manager: MayManage):
+def test_unused_secret_belongs_to_the_factory_that_created_it(world, manager):
     other_factory = world.operator_of_new_factory()
     secrets = world.management.secrets
     secrets.create(other_factory, "THEIRS", VALUE)
@@ -116,7 +114,7 @@ def test_unused_secret_belongs_to_the_factory_that_created_it(world: World, mana
     assert world.post(theirs, token=VALUE).status == 202
 
 
-def test_error_about_a_name_of_another_factory_is_always_the_same(world: World, manager: MayManage):
+def test_error_about_a_name_of_another_factory_is_always_the_same(world, manager):
     other_factory, third_factory = world.operator_of_new_factory(), world.operator_of_new_factory("third")
     world.management.secrets.create(other_factory, "UNUSED", VALUE)
     for factory in (other_factory, third_factory):

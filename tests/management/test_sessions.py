@@ -6,7 +6,7 @@ import pytest
 
 from hookmill.domain.errors import Conflict, Invalid, NotFound
 from hookmill.domain.limits import SESSION_HOURS, SESSION_IDLE_HOURS
-from hookmill.domain.permission import MayAdminister, Role
+from hookmill.domain.permission import Role
 from hookmill.maintenance import run_retention
 from hookmill.management import passwords
 from hookmill.management.sessions import LINK_HOURS
@@ -25,12 +25,12 @@ def ada_session(world: World) -> str:
     ).reveal()
 
 
-def test_no_member_exists_before_the_first_link_is_accepted(world: World):
+def test_no_member_exists_before_the_first_link_is_accepted(world):
     assert world.management.sessions.sign_in("ada@example.com", PASSWORD, client=None) is None
     assert world.management.members.all(world.management.access.operator_of_team()) == []
 
 
-def test_first_link_creates_an_admin_who_is_signed_in(world: World, ada_session: str):
+def test_first_link_creates_an_admin_who_is_signed_in(world, ada_session):
     signed_in = world.management.sessions.by_session_token(ada_session, client="192.0.2.1")
 
     assert signed_in is not None
@@ -39,7 +39,7 @@ def test_first_link_creates_an_admin_who_is_signed_in(world: World, ada_session:
     assert signed_in.caller.actor.channel == "dashboard"
 
 
-def test_link_can_be_used_once_within_a_day(world: World):
+def test_link_can_be_used_once_within_a_day(world):
     first = world.management.sessions.create_first_link()
     second = world.management.sessions.create_first_link()
     assert first is not None
@@ -59,7 +59,7 @@ def test_link_can_be_used_once_within_a_day(world: World):
     assert world.management.sessions.create_first_link() is None
 
 
-def test_only_the_right_password_signs_in(world: World, ada_session: str):
+def test_only_the_right_password_signs_in(world, ada_session):
     sign_in = world.management.sessions.sign_in
 
     assert sign_in(" ADA@example.com", PASSWORD, client=None) is not None
@@ -74,7 +74,7 @@ def test_only_the_right_password_signs_in(world: World, ada_session: str):
 
 
 @pytest.mark.parametrize("password", ["", "short", "aaaaaaaaaaaaaaaaaaaa", "x" * 300])
-def test_weak_password_is_refused(world: World, password: str):
+def test_weak_password_is_refused(world, password):
     link = world.management.sessions.create_first_link()
     assert link is not None
 
@@ -84,7 +84,7 @@ def test_weak_password_is_refused(world: World, password: str):
         )
 
 
-def test_member_sets_a_password_with_their_link(world: World, ada_session: str, admin: MayAdminister):
+def test_member_sets_a_password_with_their_link(world, ada_session, admin):
     grace = world.management.members.add(admin, "grace@example.com", "Grace")
     world.management.members.set_role(admin, grace.id, "default", Role.VIEWER)
     link = world.management.sessions.create_link(admin, "grace@example.com").reveal()
@@ -98,7 +98,7 @@ def test_member_sets_a_password_with_their_link(world: World, ada_session: str, 
     assert world.management.access.permission_to_view(signed_in.caller, "default").factory == world.factory
 
 
-def test_sign_out_ends_the_session_in_every_process(world: World, ada_session: str):
+def test_sign_out_ends_the_session_in_every_process(world, ada_session):
     other_process = world.another_process()
     assert other_process.management.sessions.by_session_token(ada_session, client=None) is not None
 
@@ -107,7 +107,7 @@ def test_sign_out_ends_the_session_in_every_process(world: World, ada_session: s
     assert other_process.management.sessions.by_session_token(ada_session, client=None) is None
 
 
-def test_idle_session_expires(world: World, ada_session: str):
+def test_idle_session_expires(world, ada_session):
     world.clock.advance(seconds=SESSION_IDLE_HOURS * 3600 - 1)
     before = world.management.sessions.by_session_token(ada_session, client=None)
     world.clock.advance(seconds=SESSION_IDLE_HOURS * 3600)
@@ -117,7 +117,7 @@ def test_idle_session_expires(world: World, ada_session: str):
     assert after is None
 
 
-def test_automatic_requests_of_a_page_do_not_extend_a_session(world: World, ada_session: str):
+def test_automatic_requests_of_a_page_do_not_extend_a_session(world, ada_session):
     world.clock.advance(seconds=SESSION_IDLE_HOURS * 3600 - 1)
     before = world.management.sessions.by_session_token(ada_session, client=None, is_visit=False)
     world.clock.advance(seconds=1)
@@ -127,7 +127,7 @@ def test_automatic_requests_of_a_page_do_not_extend_a_session(world: World, ada_
     assert after is None
 
 
-def test_session_in_use_expires_after_its_maximum_time(world: World, ada_session: str):
+def test_session_in_use_expires_after_its_maximum_time(world, ada_session):
     for _ in range(SESSION_HOURS // (SESSION_IDLE_HOURS // 2)):
         assert world.management.sessions.by_session_token(ada_session, client=None) is not None
         world.clock.advance(seconds=SESSION_IDLE_HOURS // 2 * 3600)
@@ -135,7 +135,7 @@ def test_session_in_use_expires_after_its_maximum_time(world: World, ada_session
     assert world.management.sessions.by_session_token(ada_session, client=None) is None
 
 
-def test_new_password_ends_all_earlier_sessions(world: World, ada_session: str):
+def test_new_password_ends_all_earlier_sessions(world, ada_session):
     other_session = world.management.sessions.sign_in("ada@example.com", PASSWORD, client=None)
     assert other_session is not None
     signed_in = world.management.sessions.by_session_token(ada_session, client=None)
@@ -152,7 +152,7 @@ def test_new_password_ends_all_earlier_sessions(world: World, ada_session: str):
     assert world.management.sessions.sign_in("ada@example.com", PASSWORD, client=None) is None
 
 
-def test_removed_member_is_signed_out(world: World, ada_session: str, admin: MayAdminister):
+def test_removed_member_is_signed_out(world, ada_session, admin):
     grace = world.management.members.add(admin, "grace@example.com", "Grace", is_admin=True)
     link = world.management.sessions.create_link(admin, grace.id).reveal()
     session = world.management.sessions.accept_link(link, password=PASSWORD, client=None).reveal()
@@ -163,7 +163,7 @@ def test_removed_member_is_signed_out(world: World, ada_session: str, admin: May
     assert world.management.sessions.sign_in("grace@example.com", PASSWORD, client=None) is None
 
 
-def test_database_contains_no_session_token_or_password(world: World, ada_session: str):
+def test_database_contains_no_session_token_or_password(world, ada_session):
     with world.database.read() as tx:
         rows = [*tx.all("SELECT * FROM sessions"), *tx.all("SELECT * FROM members")]
 
@@ -173,7 +173,7 @@ def test_database_contains_no_session_token_or_password(world: World, ada_sessio
     assert "$argon2id$" in stored
 
 
-def test_sign_in_fails_if_the_password_changes_meanwhile(world: World, ada_session: str, monkeypatch):
+def test_sign_in_fails_if_the_password_changes_meanwhile(world, ada_session, monkeypatch):
     signed_in = world.management.sessions.by_session_token(ada_session, client=None)
     assert signed_in is not None
     is_correct_password = passwords.is_correct_password
@@ -189,7 +189,7 @@ def test_sign_in_fails_if_the_password_changes_meanwhile(world: World, ada_sessi
     assert world.management.sessions.sign_in("ada@example.com", PASSWORD, client=None) is None
 
 
-def test_retention_removes_expired_sessions_links_and_responses(world: World, ada_session: str, admin: MayAdminister):
+def test_retention_removes_expired_sessions_links_and_responses(world, ada_session, admin):
     world.management.members.add(admin, "grace@example.com", "Grace")
     world.management.sessions.create_link(admin, "grace@example.com")
     with world.management.one_transaction(world.may):
@@ -203,7 +203,7 @@ def test_retention_removes_expired_sessions_links_and_responses(world: World, ad
     assert rows == [[], [], []]
 
 
-def test_audit_log_has_a_line_for_each_successful_sign_in(world: World, ada_session: str, admin: MayAdminister):
+def test_audit_log_has_a_line_for_each_successful_sign_in(world, ada_session, admin):
     world.management.sessions.sign_in("ada@example.com", PASSWORD, client="192.0.2.9")
     world.management.sessions.sign_in("ada@example.com", "not the password", client="192.0.2.9")
 

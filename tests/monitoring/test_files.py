@@ -133,7 +133,7 @@ def test_alerts_fire_in_the_cases_that_they_are_for():
     assert [name for name in rule_queries() if f'alertname="{name}"' not in tested] == []
 
 
-def test_promtool_accepts_the_configuration_of_the_page(tmp_path: Path):
+def test_promtool_accepts_the_configuration_of_the_page(tmp_path):
     [configuration] = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
     (tmp_path / "token").write_text("secret")
     (tmp_path / RULES.name).write_text(RULES.read_text())

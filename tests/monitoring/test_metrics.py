@@ -116,7 +116,7 @@ def test_usage_of_this_process_is_plausible():
 # Publishing
 
 
-def test_only_the_owner_can_read_published_metrics(tmp_path: Path, publish):
+def test_only_the_owner_can_read_published_metrics(tmp_path, publish):
     publisher = publish(Metrics())
 
     directory = tmp_path / "metrics"
@@ -128,7 +128,7 @@ def test_only_the_owner_can_read_published_metrics(tmp_path: Path, publish):
     assert list(directory.iterdir()) == []
 
 
-def test_metrics_of_a_child_are_published_with_those_of_its_parent(tmp_path: Path, publish):
+def test_metrics_of_a_child_are_published_with_those_of_its_parent(tmp_path, publish):
     child = ProcessMetrics.of_usage("writer", process_usage())
     publisher = publish(Metrics(), children=lambda: [child])
 
@@ -138,7 +138,7 @@ def test_metrics_of_a_child_are_published_with_those_of_its_parent(tmp_path: Pat
     assert names == [f"ingress-{os.getpid()}", f"writer-{os.getpid()}"]
 
 
-def test_metrics_of_an_ended_process_are_removed(tmp_path: Path, publish):
+def test_metrics_of_an_ended_process_are_removed(tmp_path, publish):
     publisher = publish(Metrics())
     [path] = (tmp_path / "metrics").iterdir()
     ended = path.with_name(path.name.replace("ingress", "worker"))
@@ -157,7 +157,7 @@ def test_metrics_of_an_ended_process_are_removed(tmp_path: Path, publish):
     assert not draft.exists()
 
 
-def test_files_that_are_no_metrics_of_this_host_are_ignored(tmp_path: Path, publish):
+def test_files_that_are_no_metrics_of_this_host_are_ignored(tmp_path, publish):
     publisher = publish(Metrics())
     [path] = (tmp_path / "metrics").iterdir()
     path.with_name(path.name.replace("ingress", "cut")).write_bytes(path.read_bytes()[:100])
@@ -170,7 +170,7 @@ def test_files_that_are_no_metrics_of_this_host_are_ignored(tmp_path: Path, publ
     assert [process.name for process, _ in published] == [f"ingress-{os.getpid()}"]
 
 
-def test_process_that_cannot_publish_reports_it_once_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_process_that_cannot_publish_reports_it_once_and_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr("hookmill.app.metrics_files.PUBLISH_SECONDS", 0.01)
     failures = []
     (tmp_path / "metrics").write_text("This is no directory.")
@@ -194,7 +194,7 @@ def test_process_that_cannot_publish_reports_it_once_and_goes_on(tmp_path: Path,
 # Rendering
 
 
-def test_prometheus_reads_the_numbers_of_every_process(tmp_path: Path, publish):
+def test_prometheus_reads_the_numbers_of_every_process(tmp_path, publish):
     metrics = Metrics()
     metrics.number(defined.DELIVERIES, "accepted").value = 3
     for seconds in (0.0004, 0.3, 60):
@@ -215,7 +215,7 @@ def test_prometheus_reads_the_numbers_of_every_process(tmp_path: Path, publish):
     assert values["hookmill_process_metrics_age_seconds", ""] < STALE_SECONDS
 
 
-def test_prometheus_reads_the_state_of_the_installation_and_the_host(tmp_path: Path):
+def test_prometheus_reads_the_state_of_the_installation_and_the_host(tmp_path):
     values = samples(source(tmp_path).render())
 
     assert values["hookmill_database_up", ""] == 1
@@ -238,7 +238,7 @@ def test_database_that_does_not_answer_leaves_the_other_metrics(tmp_path: Path):
     assert values["hookmill_disk_free_inodes", ""] == 5_000
 
 
-def test_disk_that_does_not_answer_leaves_the_other_metrics(tmp_path: Path):
+def test_disk_that_does_not_answer_leaves_the_other_metrics(tmp_path):
     def fail() -> DiskSpace:
         raise OSError
 
@@ -248,7 +248,7 @@ def test_disk_that_does_not_answer_leaves_the_other_metrics(tmp_path: Path):
     assert ("hookmill_disk_full", "") not in values
 
 
-def test_numbers_of_another_version_are_left_out(tmp_path: Path, publish):
+def test_numbers_of_another_version_are_left_out(tmp_path, publish):
     publisher = publish(Metrics())
     publisher.close()
     publisher = publish(Metrics())
@@ -304,7 +304,7 @@ def test_unavailable_database_is_no_state():
     assert StateReader(read, fails).latest() is None
 
 
-def test_scrape_does_not_wait_long_for_a_database_that_hangs(monkeypatch: pytest.MonkeyPatch):
+def test_scrape_does_not_wait_long_for_a_database_that_hangs(monkeypatch):
     monkeypatch.setattr("hookmill.app.metrics_server.STATE_TIMEOUT_SECONDS", 0.05)
     answer = threading.Event()
     reads = []

@@ -112,7 +112,7 @@ def test_slow_client_does_not_keep_others_waiting(serve):
         assert serving.ask()[0] == 200
 
 
-def test_slow_client_is_disconnected(serve, monkeypatch: pytest.MonkeyPatch):
+def test_slow_client_is_disconnected(serve, monkeypatch):
     monkeypatch.setattr(metrics_server, "REQUEST_SECONDS", 0.2)
     serving = serve()
     with socket.create_connection(("127.0.0.1", serving.port), timeout=20) as slow:
@@ -121,7 +121,7 @@ def test_slow_client_is_disconnected(serve, monkeypatch: pytest.MonkeyPatch):
         assert was_closed(slow)
 
 
-def test_client_that_does_not_read_is_disconnected(serve, monkeypatch: pytest.MonkeyPatch):
+def test_client_that_does_not_read_is_disconnected(serve, monkeypatch):
     # The server must have read the request before.
     monkeypatch.setattr(metrics_server, "REQUEST_SECONDS", 2.0)
     serving = serve()
@@ -211,7 +211,7 @@ def test_fault_of_the_rendering_is_logged_and_does_not_end_the_server(serve):
     assert serving.events == ["metrics: "]
 
 
-def test_port_in_use_is_reported_once_and_tried_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_port_in_use_is_reported_once_and_tried_again(monkeypatch, tmp_path):
     monkeypatch.setattr(metrics_server, "LISTEN_RETRY_SECONDS", 0.01)
     port = free_port()
     with socket.create_server(("127.0.0.1", port)):
@@ -226,9 +226,7 @@ def test_port_in_use_is_reported_once_and_tried_again(monkeypatch: pytest.Monkey
     assert "They are served" in serving.events[1]
 
 
-def test_second_worker_of_a_data_directory_reports_no_failure(
-    serve: Callable[..., Serving], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-):
+def test_second_worker_of_a_data_directory_reports_no_failure(serve, monkeypatch, tmp_path):
     monkeypatch.setattr(metrics_server, "LISTEN_RETRY_SECONDS", 0.01)
     first = serve()
 

@@ -10,7 +10,6 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from http.client import HTTPConnection
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -134,7 +133,7 @@ def monitored(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         yield Monitored(service, request.param, prometheus, collector, link, webhook)
 
 
-def test_prometheus_counts_each_outcome(monitored: Monitored):
+def test_prometheus_counts_each_outcome(monitored):
     service, webhook = monitored.service, monitored.webhook
     path = f"/webhooks/w/{webhook.webhook.uid}"
     before = {outcome: monitored.total(f'hookmill_deliveries_total{{outcome="{outcome}"}}') for outcome in OUTCOMES}
@@ -160,7 +159,7 @@ OUTCOMES = {
 }
 
 
-def test_prometheus_has_latencies_and_commits(monitored: Monitored):
+def test_prometheus_has_latencies_and_commits(monitored):
     monitored.deliver("latency-1")
 
     until(lambda: monitored.total("hookmill_delivery_seconds_count") >= 1, "the delivery is counted")
@@ -183,7 +182,7 @@ def test_prometheus_has_latencies_and_commits(monitored: Monitored):
 CPU = "hookmill_process_cpu_seconds_total > 0"
 
 
-def test_prometheus_counts_attempts_of_runs(monitored: Monitored):
+def test_prometheus_counts_attempts_of_runs(monitored):
     succeeded = 'hookmill_attempts_total{runner="agent",result="succeeded"}'
     failed = 'hookmill_attempts_total{runner="agent",result="failed"}'
     # Runs of earlier tests may not have ended yet.
@@ -211,7 +210,7 @@ def test_prometheus_counts_attempts_of_runs(monitored: Monitored):
     assert monitored.total('hookmill_attempts_total{runner="package"}') == 0
 
 
-def test_prometheus_has_the_state_of_the_installation_and_the_host(monitored: Monitored):
+def test_prometheus_has_the_state_of_the_installation_and_the_host(monitored):
     until(lambda: monitored.prometheus.value("hookmill_workers") == 1, "the worker is counted")
     until(lambda: monitored.prometheus.value("hookmill_database_up") == 1, "the database is up")
     until(lambda: monitored.total("hookmill_database_bytes") > 100_000, "the size of the database is scraped")
@@ -223,13 +222,13 @@ def test_prometheus_has_the_state_of_the_installation_and_the_host(monitored: Mo
     assert build["database"] == ("sqlite" if monitored.database == "sqlite" else "postgresql")
 
 
-def test_metrics_need_the_token(monitored: Monitored):
+def test_metrics_need_the_token(monitored):
     assert monitored.scrape(None) == (401, "Send metrics_token as a bearer token.\n")
     assert monitored.scrape("Bearer wrong-token-of-someone")[0] == 401
     assert monitored.scrape()[0] == 200
 
 
-def test_metrics_name_no_object_and_no_secret(monitored: Monitored):
+def test_metrics_name_no_object_and_no_secret(monitored):
     monitored.deliver("secret-1", text="a-text-of-the-sender")
 
     _, text = monitored.scrape()
@@ -241,7 +240,7 @@ def test_metrics_name_no_object_and_no_secret(monitored: Monitored):
     assert text.count("\n") < 2_000
 
 
-def test_prometheus_accepts_every_query_of_the_files(monitored: Monitored):
+def test_prometheus_accepts_every_query_of_the_files(monitored):
     if monitored.database == "sqlite":
         for query in [*rule_queries().values(), *dashboard_queries(), *page_queries()]:
             monitored.prometheus.query(query)
@@ -270,7 +269,7 @@ def fires(monitored: Monitored, query: str) -> bool:
 # Traces
 
 
-def test_trace_leads_from_the_request_to_the_end_of_the_run(monitored: Monitored):
+def test_trace_leads_from_the_request_to_the_end_of_the_run(monitored):
     delivery_id = monitored.deliver("trace-1", exit=3)
 
     trace_id = delivery_id.removeprefix("dlv_")
@@ -294,7 +293,7 @@ def test_trace_leads_from_the_request_to_the_end_of_the_run(monitored: Monitored
     assert [each.is_failed for each in (delivery, commit, run, attempt)] == [False, False, True, True]
 
 
-def test_trace_of_an_authenticated_sender_is_continued_in_the_command(monitored: Monitored):
+def test_trace_of_an_authenticated_sender_is_continued_in_the_command(monitored):
     delivery_id = monitored.deliver("trace-2", more={"traceparent": TRACEPARENT, "tracestate": "vendor=x"})
 
     delivery, run, attempt = in_order(
@@ -313,7 +312,7 @@ def test_trace_of_an_authenticated_sender_is_continued_in_the_command(monitored:
     assert TRACE not in envelope.read_text()
 
 
-def test_sender_that_does_not_want_its_trace_recorded_gets_no_spans(monitored: Monitored):
+def test_sender_that_does_not_want_its_trace_recorded_gets_no_spans(monitored):
     unwanted = "5" * 32
     monitored.deliver("trace-3", more={"traceparent": f"00-{unwanted}-{SENDERS_SPAN}-00"})
     last = monitored.deliver("trace-4").removeprefix("dlv_")
@@ -322,7 +321,7 @@ def test_sender_that_does_not_want_its_trace_recorded_gets_no_spans(monitored: M
     assert [span for span in monitored.collector.spans if span.trace_id == unwanted] == []
 
 
-def test_trace_of_an_unauthenticated_client_is_not_continued(monitored: Monitored):
+def test_trace_of_an_unauthenticated_client_is_not_continued(monitored):
     forged = "6" * 32
     headers = {"traceparent": f"00-{forged}-{SENDERS_SPAN}-01"}
     assert monitored.service.post(monitored.webhook, token="wrong", headers=headers).status == 401
@@ -335,7 +334,7 @@ def test_trace_of_an_unauthenticated_client_is_not_continued(monitored: Monitore
 
 
 @pytest.mark.parametrize("traceparent", ["00-short", f"00-{'0' * 32}-{SENDERS_SPAN}-01"])
-def test_invalid_trace_is_ignored(monitored: Monitored, traceparent: str):
+def test_invalid_trace_is_ignored(monitored, traceparent):
     delivery_id = monitored.deliver(f"trace-6-{traceparent}", more={"traceparent": traceparent})
 
     [delivery] = in_order(
@@ -344,7 +343,7 @@ def test_invalid_trace_is_ignored(monitored: Monitored, traceparent: str):
     assert delivery.parent_span_id == ""
 
 
-def test_collector_gets_its_headers_and_no_secret(monitored: Monitored):
+def test_collector_gets_its_headers_and_no_secret(monitored):
     monitored.deliver("trace-7", text="another-text-of-the-sender")
     until(lambda: monitored.collector.raw, "spans arrive")
 
@@ -362,7 +361,7 @@ def in_order(spans: list[ReceivedSpan], *names: str) -> list[ReceivedSpan]:
 # Faults
 
 
-def test_lost_collector_costs_deliveries_and_runs_nothing(monitored: Monitored):
+def test_lost_collector_costs_deliveries_and_runs_nothing(monitored):
     collector, service = monitored.collector, monitored.service
     sent = 'hookmill_spans_total{result="sent"}'
     collector.status = 400
@@ -392,7 +391,7 @@ def state_of_run(service: Service, delivery_id: str) -> RunState:
     return run.state
 
 
-def test_killed_ingress_is_a_counter_reset(monitored: Monitored):
+def test_killed_ingress_is_a_counter_reset(monitored):
     until(lambda: monitored.total("up") == 1, "the target is up")
     # From then on, the service replaces processes that end.
     wait_until_announced(monitored.service)
@@ -414,7 +413,7 @@ def test_killed_ingress_is_a_counter_reset(monitored: Monitored):
     until(lambda: monitored.prometheus.value("up") == 1, "the target is up")
 
 
-def test_killed_worker_serves_metrics_again(monitored: Monitored):
+def test_killed_worker_serves_metrics_again(monitored):
     killed = kill_part(monitored.service, Part.WORKER)
 
     def new_worker() -> str | None:
@@ -433,7 +432,7 @@ def test_killed_worker_serves_metrics_again(monitored: Monitored):
 WORKER_MEMORY = 'hookmill_process_resident_memory_bytes{process=~"worker-.*"}'
 
 
-def test_scrape_succeeds_while_the_database_does_not_answer(monitored: Monitored):
+def test_scrape_succeeds_while_the_database_does_not_answer(monitored):
     if monitored.link is None:
         # SQLite has no server that could be lost.
         until(lambda: monitored.prometheus.value("hookmill_database_up") == 1, "the database counts as up")
@@ -456,7 +455,7 @@ def answers(service: Service) -> bool:
         return False
 
 
-def test_service_without_runs_starts_and_works_while_another_program_uses_the_port(tmp_path: Path):
+def test_service_without_runs_starts_and_works_while_another_program_uses_the_port(tmp_path):
     port = free_port()
     with socket.create_server(("127.0.0.1", port)), ExitStack() as stack:
         service = stack.enter_context(serving(tmp_path / "data", performs_runs="false", metrics_port=port))
@@ -472,7 +471,7 @@ def test_service_without_runs_starts_and_works_while_another_program_uses_the_po
     assert "hookmill_run_slots{" not in monitored
 
 
-def test_build_is_that_at_the_start_although_the_worker_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_build_is_that_at_the_start_although_the_worker_is_replaced(tmp_path, monkeypatch):
     package, port = tmp_path / "package", free_port()
     package.mkdir()
     (package / "code.py").write_text("old")
@@ -505,7 +504,7 @@ def scraped(port: int) -> str | None:
         return None
 
 
-def test_stopped_service_leaves_no_metrics(monitored: Monitored):
+def test_stopped_service_leaves_no_metrics(monitored):
     directory = monitored.service.data_dir / "metrics"
     assert list(directory.iterdir()) != []
     children = [process for part in parts_of(monitored.service).values() for process in part]

@@ -106,7 +106,7 @@ def test_path_of_traces_is_appended_once(collector, path):
     assert running.counted("sent") == 1
 
 
-def test_full_queue_drops_spans_and_never_blocks(collector, monkeypatch: pytest.MonkeyPatch):
+def test_full_queue_drops_spans_and_never_blocks(collector, monkeypatch):
     monkeypatch.setattr(otlp, "WAITING_MAX", 100)
     monkeypatch.setattr(otlp, "BATCH_SPANS", 10)
     collector.is_stuck = True
@@ -123,7 +123,7 @@ def test_full_queue_drops_spans_and_never_blocks(collector, monkeypatch: pytest.
     assert seconds < LONG_SECONDS / 10
 
 
-def test_stopping_process_waits_only_briefly_for_a_stuck_collector(collector, monkeypatch: pytest.MonkeyPatch):
+def test_stopping_process_waits_only_briefly_for_a_stuck_collector(collector, monkeypatch):
     monkeypatch.setattr(otlp, "CLOSE_SECONDS", 0.2)
     collector.is_stuck = True
     with exporting(collector.url) as running:
@@ -134,7 +134,7 @@ def test_stopping_process_waits_only_briefly_for_a_stuck_collector(collector, mo
     assert time.monotonic() - began_at < LONG_SECONDS / 2
 
 
-def test_span_is_lost_if_the_collector_is_stuck(collector, monkeypatch: pytest.MonkeyPatch):
+def test_span_is_lost_if_the_collector_is_stuck(collector, monkeypatch):
     monkeypatch.setattr(otlp, "TIMEOUT_SECONDS", 0.2)
     collector.is_stuck = True
     with exporting(collector.url) as running:
@@ -143,7 +143,7 @@ def test_span_is_lost_if_the_collector_is_stuck(collector, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("status", [400, 503])
-def test_failure_is_reported_once_until_the_collector_recovers(collector, status: int):
+def test_failure_is_reported_once_until_the_collector_recovers(collector, status):
     collector.status = status
     with exporting(collector.url) as running:
         running.record(SPAN)
@@ -157,7 +157,7 @@ def test_failure_is_reported_once_until_the_collector_recovers(collector, status
     assert running.events == ["failure", "recovery"]
 
 
-def test_spans_are_sent_again_after_a_transient_failure(collector, monkeypatch: pytest.MonkeyPatch):
+def test_spans_are_sent_again_after_a_transient_failure(collector, monkeypatch):
     monkeypatch.setattr(otlp, "TIMEOUT_SECONDS", LONG_SECONDS)
     monkeypatch.setattr(otlp, "RETRY_AFTER_SECONDS", (0.01,) * 1_000)
     collector.status = 503
@@ -192,7 +192,7 @@ def test_collector_that_is_not_there_is_a_failure():
     assert running.events == ["failure"]
 
 
-def test_library_prints_nothing(capfd: pytest.CaptureFixture[str]):
+def test_library_prints_nothing(capfd):
     with exporting(f"http://127.0.0.1:{free_port()}") as running:
         running.record(SPAN)
         until(lambda: running.counted("failed") == 1, "the span is lost")

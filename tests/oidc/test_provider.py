@@ -7,7 +7,6 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -70,7 +69,7 @@ def failure(provider: SigningProvider, client: Provider | None = None) -> str:
 # People
 
 
-def test_person_is_described_by_the_id_token(provider: SigningProvider):
+def test_person_is_described_by_the_id_token(provider):
     identity = identify(provider)
 
     assert identity == ExternalIdentity(
@@ -82,7 +81,7 @@ def test_person_is_described_by_the_id_token(provider: SigningProvider):
     assert provider.requests == [METADATA, TOKEN, KEYS]
 
 
-def test_claims_that_the_id_token_lacks_come_from_the_user_info(provider: SigningProvider):
+def test_claims_that_the_id_token_lacks_come_from_the_user_info(provider):
     provider.behaviour.person = {"sub": "ada", "email": "from@id.token"}
     provider.behaviour.user_info = dict(ADA)
 
@@ -96,7 +95,7 @@ def test_claims_that_the_id_token_lacks_come_from_the_user_info(provider: Signin
     assert provider.requests[-1] == USER_INFO
 
 
-def test_user_info_about_another_person_is_refused(provider: SigningProvider):
+def test_user_info_about_another_person_is_refused(provider):
     provider.behaviour.person = {"sub": "ada"}
     provider.behaviour.user_info = ADA | {"sub": "mallory", "groups": ["admins"]}
 
@@ -117,21 +116,19 @@ def test_user_info_about_another_person_is_refused(provider: SigningProvider):
         ({}, "groups", set()),
     ],
 )
-def test_groups_are_read_from_the_claim_of_the_settings(
-    provider: SigningProvider, claims: dict[str, Any], name: str, groups: set[str]
-):
+def test_groups_are_read_from_the_claim_of_the_settings(provider, claims, name, groups):
     provider.behaviour.person = {"sub": "ada", "email": "ada@example.com", **claims}
 
     assert identify(provider, provider.client(groups_claim=name)).groups == groups
 
 
-def test_groups_that_do_not_fit_into_the_token_are_reported(provider: SigningProvider):
+def test_groups_that_do_not_fit_into_the_token_are_reported(provider):
     provider.behaviour.person = {"sub": "ada", "_claim_names": {"groups": "src1"}}
 
     assert "more groups than the sign-in service sends" in refusal(provider)
 
 
-def test_address_may_be_in_the_preferred_username(provider: SigningProvider):
+def test_address_may_be_in_the_preferred_username(provider):
     provider.behaviour.person = {"sub": "ada", "preferred_username": "ada@corp.example", "groups": []}
 
     identity = identify(provider)
@@ -142,13 +139,13 @@ def test_address_may_be_in_the_preferred_username(provider: SigningProvider):
 # The client's own identity
 
 
-def test_secret_is_sent_in_a_header_that_encodes_it(provider: SigningProvider):
+def test_secret_is_sent_in_a_header_that_encodes_it(provider):
     identify(provider)
 
     assert provider.credentials == [(CLIENT_ID, CLIENT_SECRET)]
 
 
-def test_secret_is_sent_in_the_body_if_the_provider_wants_this(provider: SigningProvider):
+def test_secret_is_sent_in_the_body_if_the_provider_wants_this(provider):
     provider.behaviour.discovery = {"token_endpoint_auth_methods_supported": ["client_secret_post"]}
 
     identify(provider)
@@ -156,13 +153,13 @@ def test_secret_is_sent_in_the_body_if_the_provider_wants_this(provider: Signing
     assert provider.credentials == [(CLIENT_ID, CLIENT_SECRET)]
 
 
-def test_public_client_sends_only_its_id(provider: SigningProvider):
+def test_public_client_sends_only_its_id(provider):
     identify(provider, provider.client(client_secret=None))
 
     assert provider.credentials == [(CLIENT_ID, "")]
 
 
-def test_provider_that_accepts_no_secret_is_reported(provider: SigningProvider):
+def test_provider_that_accepts_no_secret_is_reported(provider):
     provider.behaviour.discovery = {"token_endpoint_auth_methods_supported": ["private_key_jwt"]}
 
     assert "neither by client_secret_basic nor by client_secret_post" in failure(provider)
@@ -172,7 +169,7 @@ def test_provider_that_accepts_no_secret_is_reported(provider: SigningProvider):
 
 
 @pytest.mark.parametrize("algorithm", ["RS256", "PS256", "ES256", "EdDSA", "Ed25519"])
-def test_token_with_an_accepted_algorithm_signs_in(provider: SigningProvider, algorithm: str):
+def test_token_with_an_accepted_algorithm_signs_in(provider, algorithm):
     provider.keys = [new_key(algorithm)]
 
     assert identify(provider).key.subject == "ada"
@@ -209,9 +206,7 @@ WRONG_CLAIMS: Final[Mapping[str, tuple[dict[str, Any], str]]] = {
 
 
 @pytest.mark.parametrize(("claims", "reason"), WRONG_CLAIMS.values(), ids=WRONG_CLAIMS)
-def test_token_with_a_wrong_claim_is_refused(
-    provider: SigningProvider, clock: Clock, claims: dict[str, Any], reason: str
-):
+def test_token_with_a_wrong_claim_is_refused(provider, clock, claims, reason):
     provider.behaviour.claims = {name: relative(value, provider, clock) for name, value in claims.items()}
 
     assert reason in refusal(provider)
@@ -240,7 +235,7 @@ def relative(value: Any, provider: SigningProvider, clock: Clock) -> Any:
         {"at_hash": None},
     ],
 )
-def test_token_within_the_rules_signs_in(provider: SigningProvider, clock: Clock, claims: dict[str, Any]):
+def test_token_within_the_rules_signs_in(provider, clock, claims):
     provider.behaviour.claims = {name: relative(value, provider, clock) for name, value in claims.items()}
 
     assert identify(provider).key.subject == "ada"
@@ -342,13 +337,13 @@ FORGERIES: Final[Mapping[Callable[[SigningProvider], None], str]] = {
 @pytest.mark.parametrize(
     ("forge", "reason"), FORGERIES.items(), ids=[forge.__name__.replace("_", " ") for forge in FORGERIES]
 )
-def test_forged_token_is_refused(provider: SigningProvider, forge: Callable[[SigningProvider], None], reason: str):
+def test_forged_token_is_refused(provider, forge, reason):
     forge(provider)
 
     assert reason in refusal(provider)
 
 
-def test_key_without_an_id_verifies_a_token_without_one(provider: SigningProvider):
+def test_key_without_an_id_verifies_a_token_without_one(provider):
     provider.keys = [new_key("ES256"), new_key("ES256")]
     provider.behaviour.signing_key = provider.keys[1]
     provider.behaviour.header = {"kid": None}
@@ -382,7 +377,7 @@ def test_unusable_keys_are_ignored():
 # Rotation of keys, and documents in memory
 
 
-def test_rotated_key_is_loaded_at_the_next_sign_in(provider: SigningProvider, clock: Clock):
+def test_rotated_key_is_loaded_at_the_next_sign_in(provider, clock):
     client = provider.client()
     identify(provider, client)
     provider.keys = [new_key("ES256")]
@@ -394,7 +389,7 @@ def test_rotated_key_is_loaded_at_the_next_sign_in(provider: SigningProvider, cl
     assert provider.requests.count(KEYS) == 2
 
 
-def test_removed_key_is_no_longer_accepted(provider: SigningProvider, clock: Clock):
+def test_removed_key_is_no_longer_accepted(provider, clock):
     client = provider.client()
     stolen = provider.keys[0]
     identify(provider, client)
@@ -406,7 +401,7 @@ def test_removed_key_is_no_longer_accepted(provider: SigningProvider, clock: Clo
         identify(provider, client)
 
 
-def test_unknown_keys_cause_one_request_a_minute(provider: SigningProvider, clock: Clock):
+def test_unknown_keys_cause_one_request_a_minute(provider, clock):
     client = provider.client()
     provider.behaviour.signing_key = new_key("ES256")
     for _ in range(5):
@@ -421,7 +416,7 @@ def test_unknown_keys_cause_one_request_a_minute(provider: SigningProvider, cloc
     assert (requests_before, provider.requests.count(KEYS)) == (1, 2)
 
 
-def test_simultaneous_sign_ins_share_one_request_for_the_discovery_document(provider: SigningProvider):
+def test_simultaneous_sign_ins_share_one_request_for_the_discovery_document(provider):
     client = provider.client()
 
     async def start_many() -> set[str]:
@@ -433,7 +428,7 @@ def test_simultaneous_sign_ins_share_one_request_for_the_discovery_document(prov
     assert provider.requests == [METADATA]
 
 
-def test_failed_discovery_is_not_repeated_for_every_sign_in(provider: SigningProvider, clock: Clock):
+def test_failed_discovery_is_not_repeated_for_every_sign_in(provider, clock):
     client = provider.client()
     provider.behaviour.answers = {METADATA: "500"}
     reasons = {failure(provider, client) for _ in range(5)}
@@ -445,10 +440,10 @@ def test_failed_discovery_is_not_repeated_for_every_sign_in(provider: SigningPro
     assert provider.requests.count(METADATA) == 2
 
 
-def test_client_that_disconnects_does_not_cancel_the_load_of_others(provider: SigningProvider):
+def test_client_that_disconnects_does_not_cancel_the_load_of_others(provider):
     client = provider.client()
 
-    async def start_two() -> str:
+    async def start_two():
         first = asyncio.create_task(client.authorization_url(ATTEMPT))
         second = asyncio.create_task(client.authorization_url(ATTEMPT))
         await asyncio.sleep(0)
@@ -475,7 +470,7 @@ def test_client_that_disconnects_does_not_cancel_the_load_of_others(provider: Si
         ({"jwks_uri": 5}, "has no usable jwks_uri"),
     ],
 )
-def test_unusable_discovery_document_is_reported(provider: SigningProvider, document: dict[str, Any], reason: str):
+def test_unusable_discovery_document_is_reported(provider, document, reason):
     provider.behaviour.discovery = document
 
     assert reason in failure(provider)
@@ -484,12 +479,12 @@ def test_unusable_discovery_document_is_reported(provider: SigningProvider, docu
 # Answers of the browser
 
 
-def test_answer_of_another_issuer_is_refused(provider: SigningProvider):
+def test_answer_of_another_issuer_is_refused(provider):
     assert refusal(provider, iss="https://evil.example") == "The answer is from another sign-in service."
     assert TOKEN not in provider.requests
 
 
-def test_answer_without_the_issuer_is_refused_if_the_provider_sends_it(provider: SigningProvider):
+def test_answer_without_the_issuer_is_refused_if_the_provider_sends_it(provider):
     provider.behaviour.discovery = {"authorization_response_iss_parameter_supported": True}
 
     assert refusal(provider) == "The answer is from another sign-in service."
@@ -507,14 +502,14 @@ def test_answer_without_the_issuer_is_refused_if_the_provider_sends_it(provider:
         ({"code": "guessed"}, "took too long, or was used before"),
     ],
 )
-def test_answer_that_signs_nobody_in_is_refused(provider: SigningProvider, answer: dict[str, Any], reason: str):
+def test_answer_that_signs_nobody_in_is_refused(provider, answer, reason):
     with pytest.raises(SignInRefused, match=reason) as raised:
         identify(provider, **answer)
 
     assert not raised.value.is_suspicious
 
 
-def test_code_of_another_attempt_is_refused(provider: SigningProvider):
+def test_code_of_another_attempt_is_refused(provider):
     client = provider.client()
     other = SignInAttempt(state="s", nonce="nonce", code_verifier="w" * 43, started_at=0)
 
@@ -540,7 +535,7 @@ def test_code_of_another_attempt_is_refused(provider: SigningProvider):
         ("server_error", "(400|refused the request: server_error)"),
     ],
 )
-def test_provider_that_fails_is_unavailable(provider: SigningProvider, path: str, answer: str, reason: str):
+def test_provider_that_fails_is_unavailable(provider, path, answer, reason):
     provider.behaviour.person = {"sub": "ada"}
     provider.behaviour.user_info = dict(ADA)
     provider.behaviour.answers = {path: answer}
@@ -551,7 +546,7 @@ def test_provider_that_fails_is_unavailable(provider: SigningProvider, path: str
     assert "/elsewhere" not in provider.requests
 
 
-def test_error_about_keys_names_only_what_is_wrong(provider: SigningProvider):
+def test_error_about_keys_names_only_what_is_wrong(provider):
     provider.behaviour.answers = {KEYS: "invalid_request"}
     with_wrong_status = failure(provider)
     provider.behaviour.answers = {}
@@ -564,9 +559,7 @@ def test_error_about_keys_names_only_what_is_wrong(provider: SigningProvider):
 
 @pytest.mark.parametrize("path", [METADATA, TOKEN])
 @pytest.mark.parametrize("answer", ["hang", "drip"])
-def test_provider_that_hangs_is_given_up(
-    provider: SigningProvider, path: str, answer: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_provider_that_hangs_is_given_up(provider, path, answer, monkeypatch):
     client = provider.client()
     if path == TOKEN:
         # The client keeps the metadata, so that only the request that hangs has the short limit.
@@ -582,7 +575,7 @@ def test_provider_that_hangs_is_given_up(
     assert time.monotonic() - started_at - sum(stalls_seconds) < 20
 
 
-def test_provider_that_is_down_is_reported_without_a_secret(provider: SigningProvider):
+def test_provider_that_is_down_is_reported_without_a_secret(provider):
     client = provider.client(issuer="http://127.0.0.1:9")
 
     reason = failure(provider, client)
@@ -591,7 +584,7 @@ def test_provider_that_is_down_is_reported_without_a_secret(provider: SigningPro
 
 
 @pytest.mark.parametrize("code", ["invalid_client", "unauthorized_client", "invalid_request"])
-def test_refused_client_is_reported_with_the_settings_to_check(provider: SigningProvider, code: str):
+def test_refused_client_is_reported_with_the_settings_to_check(provider, code):
     provider.behaviour.answers = {TOKEN: f"{code}: AADSTS7000215: Invalid\nclient secret"}
 
     reason = failure(provider)
@@ -604,7 +597,7 @@ def test_refused_client_is_reported_with_the_settings_to_check(provider: Signing
 
 
 @pytest.mark.parametrize("access_token", ["t\u00f6ken", "a\r\nb"])
-def test_access_token_that_fits_into_no_header_is_reported_without_it(provider: SigningProvider, access_token: str):
+def test_access_token_that_fits_into_no_header_is_reported_without_it(provider, access_token):
     provider.behaviour.access_token = access_token
     provider.behaviour.person = {"sub": "ada"}
     provider.behaviour.user_info = dict(ADA)
@@ -612,9 +605,7 @@ def test_access_token_that_fits_into_no_header_is_reported_without_it(provider: 
     assert failure(provider) == f"{provider.issuer}/token sent no usable access token."
 
 
-def test_proxy_that_cannot_be_used_is_named_unless_the_provider_is_excluded(
-    provider: SigningProvider, monkeypatch: pytest.MonkeyPatch
-):
+def test_proxy_that_cannot_be_used_is_named_unless_the_provider_is_excluded(provider, monkeypatch):
     monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:1080")
     assert failure(provider).startswith("ALL_PROXY names a proxy of the kind socks5 that can't be used.")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
@@ -622,7 +613,7 @@ def test_proxy_that_cannot_be_used_is_named_unless_the_provider_is_excluded(
     assert identify(provider).email == "ada@example.com"
 
 
-def test_certificate_must_be_trusted(clock: Clock, tmp_path: Path):
+def test_certificate_must_be_trusted(clock, tmp_path):
     ca, certificate, key = tmp_path / "ca.pem", tmp_path / "server.pem", tmp_path / "server.key"
     write_certificates(ca, certificate, key)
     with signing_provider(clock, certificate, key) as provider:
@@ -633,7 +624,7 @@ def test_certificate_must_be_trusted(clock: Clock, tmp_path: Path):
     assert identity.key == IdentityKey(provider.issuer, "ada")
 
 
-def test_endpoint_without_tls_is_refused_if_the_issuer_has_tls(clock: Clock, tmp_path: Path):
+def test_endpoint_without_tls_is_refused_if_the_issuer_has_tls(clock, tmp_path):
     ca, certificate, key = tmp_path / "ca.pem", tmp_path / "server.pem", tmp_path / "server.key"
     write_certificates(ca, certificate, key)
     with signing_provider(clock, certificate, key) as provider:
@@ -644,7 +635,7 @@ def test_endpoint_without_tls_is_refused_if_the_issuer_has_tls(clock: Clock, tmp
     assert "token_endpoint in the discovery document" in reason
 
 
-def test_look_ups_of_names_that_hang_leave_the_threads_of_the_service_free(monkeypatch: pytest.MonkeyPatch):
+def test_look_ups_of_names_that_hang_leave_the_threads_of_the_service_free(monkeypatch):
     is_over = threading.Event()
     look_ups: list[str] = []
 

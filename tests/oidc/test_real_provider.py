@@ -76,7 +76,7 @@ def request(method: str, url: str, fields: dict[str, str] | None = None) -> tupl
         connection.close()
 
 
-def test_person_signs_in(provider: OpenIdProvider):
+def test_person_signs_in(provider):
     client = Client(provider)
 
     identity = client.identify(client.answer())
@@ -91,7 +91,7 @@ def test_person_signs_in(provider: OpenIdProvider):
     assert client.identify(client.answer()).key == identity.key
 
 
-def test_code_works_once(provider: OpenIdProvider):
+def test_code_works_once(provider):
     client = Client(provider)
     answer = client.answer()
     client.identify(answer)
@@ -100,7 +100,7 @@ def test_code_works_once(provider: OpenIdProvider):
         client.identify(answer)
 
 
-def test_code_works_only_with_the_verifier_of_its_attempt(provider: OpenIdProvider):
+def test_code_works_only_with_the_verifier_of_its_attempt(provider):
     client = Client(provider)
     other = SignInAttempt(state="state", nonce="nonce", code_verifier="w" * 43, started_at=0)
 
@@ -108,7 +108,7 @@ def test_code_works_only_with_the_verifier_of_its_attempt(provider: OpenIdProvid
         client.identify(client.answer(other))
 
 
-def test_token_has_the_nonce_of_its_attempt(provider: OpenIdProvider):
+def test_token_has_the_nonce_of_its_attempt(provider):
     client = Client(provider)
     other = SignInAttempt(state="state", nonce="another", code_verifier="v" * 43, started_at=0)
 
@@ -116,7 +116,7 @@ def test_token_has_the_nonce_of_its_attempt(provider: OpenIdProvider):
         client.identify(client.answer(other))
 
 
-def test_rotated_key_is_loaded_a_minute_later(provider: OpenIdProvider):
+def test_rotated_key_is_loaded_a_minute_later(provider):
     client = Client(provider)
     client.identify(client.answer())
     provider.rotate_keys()
@@ -128,8 +128,8 @@ def test_rotated_key_is_loaded_a_minute_later(provider: OpenIdProvider):
     assert client.identify(client.answer()).name == "Ada L"
 
 
-def test_doctor_finds_no_problem(provider: OpenIdProvider):
-    settings = Settings(base_url=PUBLIC_URL, **provider.settings())  # type: ignore[arg-type]
+def test_doctor_finds_no_problem(provider):
+    settings = Settings(base_url=PUBLIC_URL, **provider.settings())
 
     about_redirect, about_provider = check_provider(settings)
 

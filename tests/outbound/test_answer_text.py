@@ -39,13 +39,13 @@ def encoded(text: str) -> str:
         base64.urlsafe_b64encode(f"user:{TOKEN}".encode()).decode(),
     ],
 )
-def test_words_with_a_part_of_the_credential_are_not_shown(words: str):
+def test_words_with_a_part_of_the_credential_are_not_shown(words):
     assert quoted(f"Bad credentials: {words}.", [TOKEN]) == HIDDEN
     assert quoted_answer(json.dumps({"message": words}).encode(), [TOKEN]) == HIDDEN
 
 
 @pytest.mark.parametrize("scheme", ["Basic ", ""])
-def test_password_of_a_header_in_base64_is_not_shown(scheme: str):
+def test_password_of_a_header_in_base64_is_not_shown(scheme):
     assert quoted(f"Wrong password: {TOKEN}", [f"{scheme}{encoded(f'user:{TOKEN}')}"]) == HIDDEN
 
 

@@ -53,9 +53,7 @@ def address_of(proxy: ForwardProxy, scheme: str = "http", credentials: str = "")
 
 
 @pytest.mark.parametrize("variable", ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"])
-def test_request_with_tls_is_tunneled_through_the_proxy(
-    variable: str, proxy: ForwardProxy, certificates: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_request_with_tls_is_tunneled_through_the_proxy(variable, proxy, certificates, monkeypatch):
     monkeypatch.setenv(variable, address_of(proxy))
     with http_receiver((certificates / "server.pem", certificates / "key.pem")) as receiver:
         assert post(receiver.url(), certificates) == 200
@@ -68,9 +66,7 @@ def test_request_with_tls_is_tunneled_through_the_proxy(
 
 
 @pytest.mark.parametrize("variable", ["HTTP_PROXY", "http_proxy", "ALL_PROXY"])
-def test_request_without_tls_is_forwarded_by_the_proxy(
-    variable: str, proxy: ForwardProxy, certificates: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_request_without_tls_is_forwarded_by_the_proxy(variable, proxy, certificates, monkeypatch):
     # Without a scheme, the proxy is one of HTTP.
     monkeypatch.setenv(variable, f"127.0.0.1:{proxy.port}")
     with http_receiver() as receiver:
@@ -80,9 +76,7 @@ def test_request_without_tls_is_forwarded_by_the_proxy(
     assert receiver.requests[0].headers["host"] == f"127.0.0.1:{receiver.port}"
 
 
-def test_ipv6_address_has_brackets_in_requests_to_a_proxy(
-    proxy: ForwardProxy, certificates: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_ipv6_address_has_brackets_in_requests_to_a_proxy(proxy, certificates, monkeypatch):
     monkeypatch.setenv("ALL_PROXY", address_of(proxy))
     proxy.addresses |= {"[2001:db8::1]": "127.0.0.1", "2001:db8::1": "127.0.0.1"}
     with http_receiver() as plain, http_receiver((certificates / "server.pem", certificates / "key.pem")) as encrypted:
@@ -96,7 +90,7 @@ def test_ipv6_address_has_brackets_in_requests_to_a_proxy(
     ]
 
 
-def test_proxy_with_tls_and_a_password_is_used(certificates: Path, monkeypatch: pytest.MonkeyPatch):
+def test_proxy_with_tls_and_a_password_is_used(certificates, monkeypatch):
     certificate = certificates / "server.pem", certificates / "key.pem"
     with forward_proxy(certificate) as proxy, http_receiver(certificate) as receiver:
         proxy.authorization = f"Basic {base64.b64encode('user:p@ss wörd'.encode()).decode()}"
@@ -116,9 +110,7 @@ def test_proxy_with_tls_and_a_password_is_used(certificates: Path, monkeypatch: 
     "words",
     ["Proxy-Authorization: Basic dXNlcjpTRUNSRVQtcGFzc3dvcmQ=", "SECRET-pass word is wrong", "SECRET%2Dpassword"],
 )
-def test_proxy_that_repeats_its_password_is_not_quoted(
-    words: str, proxy: ForwardProxy, certificates: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_proxy_that_repeats_its_password_is_not_quoted(words, proxy, certificates, monkeypatch):
     proxy.authorization, proxy.refusal = "Basic another", words
     monkeypatch.setenv("HTTPS_PROXY", address_of(proxy, credentials="user:SECRET-password@"))
 
@@ -131,16 +123,14 @@ def test_proxy_that_repeats_its_password_is_not_quoted(
 
 @pytest.mark.parametrize("scheme", ["http", "socks5h"])
 @pytest.mark.parametrize("credentials", ["user:SECRET-password", "SECRET-password"])
-def test_destination_that_repeats_the_password_of_the_proxy_is_not_quoted(
-    scheme: str, credentials: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_destination_that_repeats_the_password_of_the_proxy_is_not_quoted(scheme, credentials, monkeypatch):
     monkeypatch.setenv("https_proxy", f"{scheme}://{credentials}@127.0.0.1:1")
 
     assert quoted("Via: SECRET-password", ()) == HIDDEN
     assert quoted("Via: proxy", ()) == '"Via: proxy"'
 
 
-def test_proxy_that_is_down_is_named_without_its_password(certificates: Path, monkeypatch: pytest.MonkeyPatch):
+def test_proxy_that_is_down_is_named_without_its_password(certificates, monkeypatch):
     with closed_port() as port:
         monkeypatch.setenv("HTTPS_PROXY", f"http://user:canary@127.0.0.1:{port}")
         with pytest.raises(DestinationUnavailable) as failure:
@@ -149,9 +139,7 @@ def test_proxy_that_is_down_is_named_without_its_password(certificates: Path, mo
     assert str(failure.value) == f"Could not connect to the proxy 127.0.0.1:{port}: Connection refused."
 
 
-def test_check_connects_through_the_proxy_and_sends_nothing(
-    proxy: ForwardProxy, certificates: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_check_connects_through_the_proxy_and_sends_nothing(proxy, certificates, monkeypatch):
     monkeypatch.setenv("HTTPS_PROXY", address_of(proxy))
     tls = ssl.create_default_context(cafile=str(certificates / "ca.pem"))
     with http_receiver((certificates / "server.pem", certificates / "key.pem")) as receiver:
@@ -160,9 +148,7 @@ def test_check_connects_through_the_proxy_and_sends_nothing(
     assert (len(proxy.requests), receiver.requests) == (1, [])
 
 
-def test_private_address_is_refused_also_behind_a_proxy(
-    proxy: ForwardProxy, certificates: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_private_address_is_refused_also_behind_a_proxy(proxy, certificates, monkeypatch):
     monkeypatch.setenv("ALL_PROXY", address_of(proxy))
     # Only the proxy knows this name.
     proxy.addresses["receiver.invalid"] = "127.0.0.1"
@@ -194,7 +180,7 @@ def test_private_address_is_refused_also_behind_a_proxy(
         (",", False),
     ],
 )
-def test_no_proxy_excludes_names(no_proxy: str, is_excluded: bool, monkeypatch: pytest.MonkeyPatch):
+def test_no_proxy_excludes_names(no_proxy, is_excluded, monkeypatch):
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example:3128")
     monkeypatch.setenv("NO_PROXY", no_proxy)
 
@@ -217,7 +203,7 @@ def test_no_proxy_excludes_names(no_proxy: str, is_excluded: bool, monkeypatch: 
         ("[2001:db8::1]", "::1", False),
     ],
 )
-def test_no_proxy_excludes_addresses(host: str, no_proxy: str, is_excluded: bool, monkeypatch: pytest.MonkeyPatch):
+def test_no_proxy_excludes_addresses(host, no_proxy, is_excluded, monkeypatch):
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example:3128")
     monkeypatch.setenv("no_proxy", no_proxy)
 
@@ -227,7 +213,7 @@ def test_no_proxy_excludes_addresses(host: str, no_proxy: str, is_excluded: bool
 @pytest.mark.parametrize(
     "proxy", ["socks5://user:canary@127.0.0.1:1080", "socks://127.0.0.1", "http://", "http://canary:pörts", "ftp://x"]
 )
-def test_proxy_that_cannot_be_used_is_named_without_its_url(proxy: str, monkeypatch: pytest.MonkeyPatch):
+def test_proxy_that_cannot_be_used_is_named_without_its_url(proxy, monkeypatch):
     monkeypatch.setenv("all_proxy", proxy)
     url = parsed_url(SecretValue("https://api.example.com/"))
 

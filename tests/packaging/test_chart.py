@@ -57,7 +57,7 @@ def test_chart_has_the_version_of_the_package():
 
 
 @pytest.mark.parametrize("version", KUBERNETES)
-def test_manifests_are_valid_for_kubernetes(version: str):
+def test_manifests_are_valid_for_kubernetes(version):
     # Loading it takes seconds.
     import kubernetes_validate
 
@@ -84,7 +84,7 @@ def test_schema_of_values_knows_every_value():
     assert not schema.is_valid(values_of("least") | {"serve": {"replica": 3}})
 
 
-def test_pods_have_the_restricted_security_standard(manifests: list[dict[str, Any]]):
+def test_pods_have_the_restricted_security_standard(manifests):
     for pod in pods_of(manifests):
         assert pod["automountServiceAccountToken"] is False
         assert pod["securityContext"]["runAsNonRoot"] is True
@@ -99,11 +99,11 @@ def test_pods_have_the_restricted_security_standard(manifests: list[dict[str, An
         }
 
 
-def test_kubernetes_sets_no_variables_that_would_be_settings(manifests: list[dict[str, Any]]):
+def test_kubernetes_sets_no_variables_that_would_be_settings(manifests):
     assert {pod["enableServiceLinks"] for pod in pods_of(manifests)} == {False}
 
 
-def test_secrets_are_references(manifests: list[dict[str, Any]]):
+def test_secrets_are_references(manifests):
     assert "Secret" not in {manifest["kind"] for manifest in manifests}
     for pod in pods_of(manifests):
         values = {variable["name"]: variable.get("value") for variable in pod["containers"][0]["env"]}
@@ -111,14 +111,14 @@ def test_secrets_are_references(manifests: list[dict[str, Any]]):
         assert values["HOOKMILL_MASTER_KEY"] is None
 
 
-def test_volumes_are_those_that_the_pod_declares(manifests: list[dict[str, Any]]):
+def test_volumes_are_those_that_the_pod_declares(manifests):
     for pod in pods_of(manifests):
         mounted = {mount["name"] for mount in pod["containers"][0]["volumeMounts"]}
         assert mounted == {volume["name"] for volume in pod["volumes"]}
         assert all("sizeLimit" in volume["emptyDir"] for volume in pod["volumes"] if "emptyDir" in volume)
 
 
-def test_service_and_disruption_budgets_select_their_pods(manifests: list[dict[str, Any]]):
+def test_service_and_disruption_budgets_select_their_pods(manifests):
     labels = {
         component: the(manifests, "Deployment", f"hookmill-{component}")["spec"]["template"]["metadata"]["labels"]
         for component in ("serve", "worker")
@@ -133,7 +133,7 @@ def test_service_and_disruption_budgets_select_their_pods(manifests: list[dict[s
         assert budget["maxUnavailable"] == 1
 
 
-def test_upgrade_migrates_before_pods_change(manifests: list[dict[str, Any]]):
+def test_upgrade_migrates_before_pods_change(manifests):
     job = the(manifests, "Job", "hookmill-migrate")
 
     assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-upgrade"

@@ -63,7 +63,7 @@ def locked_libraries() -> set[str]:
     return set(re.findall(r"^([\w.-]+)==", (ROOT / "requirements.lock").read_text(), re.MULTILINE))
 
 
-def test_wheel_contains_every_file_of_the_package(wheel: Path):
+def test_wheel_contains_every_file_of_the_package(wheel):
     with zipfile.ZipFile(wheel) as archive:
         package = {name for name in archive.namelist() if not name.startswith(f"hookmill-{__version__}.dist-info/")}
 
@@ -72,7 +72,7 @@ def test_wheel_contains_every_file_of_the_package(wheel: Path):
     assert suffixes >= {".py", ".html", ".css", ".js", ".svg", ".toml", ".json", ".mako", ".LICENSE", ".typed"}
 
 
-def test_wheel_names_its_version_extras_and_licences(wheel: Path):
+def test_wheel_names_its_version_extras_and_licences(wheel):
     with zipfile.ZipFile(wheel) as archive:
         [metadata] = [archive.read(name).decode() for name in archive.namelist() if name.endswith("/METADATA")]
         licences = [name for name in archive.namelist() if "/licenses/" in name]
@@ -83,13 +83,13 @@ def test_wheel_names_its_version_extras_and_licences(wheel: Path):
     assert {Path(name).name for name in licences} == {"LICENSE", "htmx.LICENSE", "htmx-ext-sse.LICENSE"}
 
 
-def test_same_files_give_the_same_sdist(distribution: Path, tmp_path: Path):
+def test_same_files_give_the_same_sdist(distribution, tmp_path):
     again = build(ROOT, tmp_path, "sdist", umask=0o077)
 
     assert again.read_bytes() == (distribution / again.name).read_bytes()
 
 
-def test_wheel_from_the_sdist_has_the_same_bytes(distribution: Path, wheel: Path, tmp_path: Path):
+def test_wheel_from_the_sdist_has_the_same_bytes(distribution, wheel, tmp_path):
     with tarfile.open(distribution / f"hookmill-{__version__}.tar.gz") as archive:
         archive.extractall(tmp_path, filter="data")
 
@@ -98,7 +98,7 @@ def test_wheel_from_the_sdist_has_the_same_bytes(distribution: Path, wheel: Path
     assert again.read_bytes() == wheel.read_bytes()
 
 
-def test_sums_are_those_of_the_files(distribution: Path):
+def test_sums_are_those_of_the_files(distribution):
     lines = (distribution / "SHA256SUMS").read_text().splitlines()
 
     sums = {name: digest for digest, name in (line.split("  ") for line in lines)}
@@ -107,7 +107,7 @@ def test_sums_are_those_of_the_files(distribution: Path):
     assert len(names) == 3
 
 
-def test_list_of_components_has_every_locked_library_and_vendored_file(distribution: Path):
+def test_list_of_components_has_every_locked_library_and_vendored_file(distribution):
     document = json.loads((distribution / f"hookmill-{__version__}.cdx.json").read_text())
 
     components = {component["name"]: component for component in document["components"]}
@@ -118,7 +118,7 @@ def test_list_of_components_has_every_locked_library_and_vendored_file(distribut
     assert all(component["purl"].endswith(f"@{component['version']}") for component in components.values())
 
 
-def test_build_is_that_of_the_checkout_until_a_file_differs(wheel: Path, tmp_path: Path):
+def test_build_is_that_of_the_checkout_until_a_file_differs(wheel, tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
     # Its process has compiled files before it computes the id.
@@ -137,11 +137,11 @@ def test_build_is_that_of_the_checkout_until_a_file_differs(wheel: Path, tmp_pat
 
 
 @pytest.mark.parametrize("tag", ["v0.0.1", f"v{__version__}.1", f"w{__version__}"])
-def test_tag_of_another_version_is_not_released(tag: str):
+def test_tag_of_another_version_is_not_released(tag):
     assert f"the tag {tag} does not name the version {__version__}" in str(problem_of_tag(tag))
 
 
-def test_uncommitted_changes_are_not_released(tmp_path: Path):
+def test_uncommitted_changes_are_not_released(tmp_path):
     git = ["git", "-C", str(tmp_path), "-c", "user.name=Ada", "-c", "user.email=ada@example.com"]
     subprocess.run([*git, "init", "--quiet"], check=True)
     (tmp_path / "new.txt").write_text("")
@@ -155,7 +155,7 @@ def test_uncommitted_changes_are_not_released(tmp_path: Path):
 
 
 @pytest.mark.proof
-def test_installed_with_pip_alone_it_does_the_main_job(wheel: Path, tmp_path: Path):
+def test_installed_with_pip_alone_it_does_the_main_job(wheel, tmp_path):
     libraries = tmp_path / "libraries"
     libraries.mkdir()
     write_wheels(locked_libraries(), libraries)

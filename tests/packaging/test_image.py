@@ -76,7 +76,7 @@ def health_check() -> list[str]:
     return [sys.executable, *arguments]
 
 
-def test_health_check_fails_when_the_service_is_stopped(health_check: list[str], tmp_path: Path):
+def test_health_check_fails_when_the_service_is_stopped(health_check, tmp_path):
     service = Service(tmp_path / "data").start()
 
     def status() -> int:
@@ -94,37 +94,37 @@ def test_compose_file_is_valid():
     assert errors_of(yaml.safe_load((DIRECTORY / "compose.yaml").read_text()), "compose-spec") == []
 
 
-def test_compose_file_names_the_image_of_this_version(services: dict[str, dict[str, Any]]):
+def test_compose_file_names_the_image_of_this_version(services):
     images = {services[name]["image"] for name in ("serve", "worker")}
 
     assert images == {f"${{HOOKMILL_IMAGE:-hookmill:{__version__}}}"}
 
 
-def test_only_the_proxy_is_reachable(services: dict[str, dict[str, Any]]):
+def test_only_the_proxy_is_reachable(services):
     assert [name for name, service in services.items() if "ports" in service] == ["caddy"]
     assert "database" not in services["caddy"]["networks"]
 
 
-def test_containers_that_send_alarms_reach_their_destinations(services: dict[str, dict[str, Any]]):
+def test_containers_that_send_alarms_reach_their_destinations(services):
     """The ingress sends them, too: it has a worker process, although it performs no runs."""
     for name in ("serve", "worker"):
         assert "outside" in services[name]["networks"]
         assert services[name]["env_file"] == [{"path": "hookmill.env", "required": False}]
 
 
-def test_containers_can_write_to_their_volumes_only(services: dict[str, dict[str, Any]]):
+def test_containers_can_write_to_their_volumes_only(services):
     assert {service["read_only"] for service in services.values()} == {True}
     assert all("no-new-privileges:true" in service["security_opt"] for service in services.values())
     assert all(service["cap_drop"] == ["ALL"] for name, service in services.items() if name != "postgres")
 
 
-def test_every_service_has_a_health_check(services: dict[str, dict[str, Any]]):
+def test_every_service_has_a_health_check(services):
     """Docker Compose 2.26 fails to wait for a container whose check is turned off. Caddy's image has none to turn
     off."""
     assert [name for name, service in services.items() if service.get("healthcheck", {}).get("disable")] == []
 
 
-def test_compose_file_mounts_files_that_exist(services: dict[str, dict[str, Any]]):
+def test_compose_file_mounts_files_that_exist(services):
     volumes = [volume.split(":")[0] for service in services.values() for volume in service.get("volumes", [])]
     paths = [volume for volume in volumes if volume.startswith(".")]
 

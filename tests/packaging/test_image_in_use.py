@@ -91,7 +91,7 @@ class Container:
         self._start(("rm", "--force", "--time=0", NAME))
 
 
-def test_delivery_to_the_image_starts_a_run_that_succeeds(engine: Path):
+def test_delivery_to_the_image_starts_a_run_that_succeeds(engine):
     container = Container(engine)
     try:
         container.hookmill("webhook", "create", "pulls", "--mode", "signature", "--scheme", "standard_webhooks")
@@ -187,9 +187,7 @@ def composition(engine: Path, network: str, tmp_path: Path) -> Iterator[Composit
         composition.down()
 
 
-def test_delivery_through_caddy_is_performed_by_the_worker_and_outlasts_a_restart(
-    composition: Composition, network: str
-):
+def test_delivery_through_caddy_is_performed_by_the_worker_and_outlasts_a_restart(composition, network):
     def hookmill(*arguments: str) -> Any:
         return json.loads(composition.execute("serve", "hookmill", *arguments, "--json"))
 

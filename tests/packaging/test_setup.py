@@ -53,7 +53,7 @@ def install(tmp_path: Path) -> Callable[[str], None]:
     return function
 
 
-def test_set_up_takes_no_module_away_from_a_running_service(install: Callable[[str], None], tmp_path: Path):
+def test_set_up_takes_no_module_away_from_a_running_service(install, tmp_path):
     install("run")
     (packages,) = (tmp_path / ".venv").glob("lib/python*/site-packages")
     (packages / "loaded_later.py").write_text("print('loaded')")
@@ -74,7 +74,7 @@ def test_set_up_takes_no_module_away_from_a_running_service(install: Callable[[s
     assert (tmp_path / ".venv").resolve() == of_dev
 
 
-def test_set_up_uses_what_an_earlier_one_installed(install: Callable[[str], None], tmp_path: Path):
+def test_set_up_uses_what_an_earlier_one_installed(install, tmp_path):
     (tmp_path / ".venv" / "bin").mkdir(parents=True)
     install("run")
     first = (tmp_path / ".venv").resolve()

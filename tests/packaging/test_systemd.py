@@ -37,7 +37,7 @@ def unit(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return path
 
 
-def test_unit_with_sandboxes_is_valid(unit: Path):
+def test_unit_with_sandboxes_is_valid(unit):
     directory = unit.with_name(f"{unit.name}.d")
     directory.mkdir()
     shutil.copy(UNITS / "sandbox.conf", directory)
@@ -55,23 +55,23 @@ def unit_with_accounts(unit: Path) -> Path:
     return unit
 
 
-def test_unit_is_valid(unit: Path):
+def test_unit_is_valid(unit):
     report = analyze("verify", "--man=no", unit)
 
     assert (report.returncode, report.stdout + report.stderr) == (0, "")
 
 
-def test_unit_with_accounts_is_valid(unit_with_accounts: Path):
+def test_unit_with_accounts_is_valid(unit_with_accounts):
     report = analyze("verify", "--man=no", unit_with_accounts)
 
     assert (report.returncode, report.stdout + report.stderr) == (0, "")
 
 
-def test_unit_exposes_little(unit: Path):
+def test_unit_exposes_little(unit):
     assert score(unit) < 2.0
 
 
-def test_unit_with_accounts_exposes_more(unit_with_accounts: Path):
+def test_unit_with_accounts_exposes_more(unit_with_accounts):
     assert 2.0 < score(unit_with_accounts) < 3.5
 
 

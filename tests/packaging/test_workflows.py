@@ -23,7 +23,7 @@ def jobs(request: pytest.FixtureRequest) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
-def test_workflow_is_valid(path: Path):
+def test_workflow_is_valid(path):
     # YAML 1.1 reads the key `on` as true.
     workflow = {"on" if key is True else key: value for key, value in yaml.safe_load(path.read_text()).items()}
 
@@ -36,7 +36,7 @@ def test_workflows_have_no_known_weakness():
     assert code == 0, output
 
 
-def test_steps_run_targets_of_make_only(jobs: dict[str, dict[str, Any]]):
+def test_steps_run_targets_of_make_only(jobs):
     commands = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
 
     for command in commands:
@@ -45,13 +45,13 @@ def test_steps_run_targets_of_make_only(jobs: dict[str, dict[str, Any]]):
         assert set(words[1:]) <= TARGETS
 
 
-def test_actions_are_pinned_by_commit(jobs: dict[str, dict[str, Any]]):
+def test_actions_are_pinned_by_commit(jobs):
     actions = [step["uses"] for job in jobs.values() for step in job["steps"] if "uses" in step]
 
     assert [action for action in actions if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", action)] == []
 
 
-def test_jobs_have_a_deadline_and_no_stored_secret(jobs: dict[str, dict[str, Any]]):
+def test_jobs_have_a_deadline_and_no_stored_secret(jobs):
     assert all(job["timeout-minutes"] <= 180 for job in jobs.values())
     assert "secrets." not in str(jobs)
 

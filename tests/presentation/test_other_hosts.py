@@ -69,7 +69,7 @@ def output_of_command(*arguments: str) -> bytes:
     return output.out
 
 
-def test_every_channel_on_another_host_shows_output_and_files(service: InProcessService, tmp_path: Path):
+def test_every_channel_on_another_host_shows_output_and_files(service, tmp_path):
     world, release_file = service.world, tmp_path / "release"
     webhook, run = start_run(world)
     api_path, page_path = f"/factories/default/runs/{run}", f"/f/default/runs/{run}"

@@ -123,7 +123,7 @@ LISTS = [
 
 
 @pytest.mark.parametrize(("path", "command", "name"), LISTS, ids=lambda value: value if isinstance(value, str) else "")
-def test_api_and_command_line_list_the_same_items(channels: Channels, path: str, command: tuple[str, ...], name: str):
+def test_api_and_command_line_list_the_same_items(channels, path, command, name):
     items = value_of(channels.from_api(path), "items")
     listed = value_of(channels.from_cli(*command), name)
 
@@ -142,16 +142,14 @@ def test_api_and_command_line_list_the_same_items(channels: Channels, path: str,
     ],
     ids=["webhook", "secret", "automation", "delivery", "run"],
 )
-def test_api_and_command_line_show_the_same_fields(
-    channels: Channels, path: str, command: tuple[str, ...], additional_fields: set[str]
-):
+def test_api_and_command_line_show_the_same_fields(channels, path, command, additional_fields):
     shown = channels.from_cli(*command)
 
     assert [field for field in shown if field[0] not in additional_fields] == channels.from_api(path)
     assert additional_fields <= {name for name, _ in shown}
 
 
-def test_api_and_command_line_show_the_same_queue(channels: Channels):
+def test_api_and_command_line_show_the_same_queue(channels):
     from_api, from_cli = channels.from_api(f"{FACTORY}/queue"), channels.from_cli("run", "queue")
 
     assert value_of(from_cli, "waiting") == value_of(from_api, "items") != []
@@ -159,7 +157,7 @@ def test_api_and_command_line_show_the_same_queue(channels: Channels):
         assert value_of(from_cli, name) == value_of(from_api, name)
 
 
-def test_api_and_command_line_explain_a_delivery_equally(channels: Channels):
+def test_api_and_command_line_explain_a_delivery_equally(channels):
     explanation = channels.from_api(f"{FACTORY}/deliveries/{{delivery}}/explanation")
 
     assert value_of(channels.from_cli("delivery", "show", "{delivery}"), "automations") == value_of(
@@ -167,7 +165,7 @@ def test_api_and_command_line_explain_a_delivery_equally(channels: Channels):
     )
 
 
-def test_api_and_command_line_test_filters_equally(channels: Channels):
+def test_api_and_command_line_test_filters_equally(channels):
     filter_json = '{{"action": ["opened"], "of": {{"not_in": ["default"]}}}}'
     filter_ = json.loads(filter_json.format())
     from_api = channels.from_api(
@@ -199,9 +197,7 @@ def test_api_and_command_line_test_filters_equally(channels: Channels):
     ],
     ids=["factory", "webhook", "rotation", "secret", "replay", "member", "key"],
 )
-def test_api_and_command_line_return_created_resources_equally(
-    channels: Channels, path: str, body: Any, command: tuple[str, ...]
-):
+def test_api_and_command_line_return_created_resources_equally(channels, path, body, command):
     request_body = {name: value.format(**channels.path_values) for name, value in body.items()}
 
     assert field_names(channels.from_cli(*command)) == field_names(channels.from_api(path, request_body))

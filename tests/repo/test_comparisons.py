@@ -67,7 +67,7 @@ def test_no_secret_is_compared_with_an_operator():
         "ok = mac(sent) == known",
     ],
 )
-def test_comparison_of_a_secret_is_detected(code: str):
+def test_comparison_of_a_secret_is_detected(code):
     assert list(suspicious(code)) != []
 
 
@@ -81,7 +81,7 @@ def test_comparison_of_a_secret_is_detected(code: str):
         "ok = machine == other",
     ],
 )
-def test_harmless_comparison_is_not_reported(code: str):
+def test_harmless_comparison_is_not_reported(code):
     assert list(suspicious(code)) == []
 
 

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -57,7 +56,7 @@ def test_page_of_settings_contains_only_existing_settings():
         ("runners.md", RUNNER_KINDS),
     ],
 )
-def test_page_names_every_kind(page: str, kinds: Iterable[str]):
+def test_page_names_every_kind(page, kinds):
     text = (ROOT / "docs" / page).read_text()
 
     assert [str(kind) for kind in kinds if f"`{kind}`" not in text] == []

@@ -76,13 +76,13 @@ def test_domain_reads_no_clock():
     assert clock_reads == []
 
 
-def test_import_contracts_are_kept(monkeypatch: pytest.MonkeyPatch):
+def test_import_contracts_are_kept(monkeypatch):
     monkeypatch.chdir(ROOT)
 
     assert lint_imports(config_filename=str(ROOT / ".importlinter"), no_cache=True, no_logo=True) == 0
 
 
-def test_package_that_keeps_the_import_contracts_passes(tmp_path: Path):
+def test_package_that_keeps_the_import_contracts_passes(tmp_path):
     report = _lint(
         tmp_path,
         {
@@ -104,7 +104,7 @@ def test_package_that_keeps_the_import_contracts_passes(tmp_path: Path):
     assert _results(report) == {"KEPT"}
 
 
-def test_every_import_contract_can_be_broken(tmp_path: Path):
+def test_every_import_contract_can_be_broken(tmp_path):
     report = _lint(
         tmp_path,
         {
@@ -130,7 +130,7 @@ def test_every_import_contract_can_be_broken(tmp_path: Path):
     ],
     ids=["import of a higher layer", "import within a layer", "module without a layer"],
 )
-def test_contract_about_layers_is_broken(tmp_path: Path, files: dict[str, str]):
+def test_contract_about_layers_is_broken(tmp_path, files):
     report = _lint(tmp_path, files)
 
     assert "Imports go down only, and modules of one layer don't import each other BROKEN" in report
@@ -144,7 +144,7 @@ def test_every_locked_package_is_pinned_with_its_hashes():
 
 
 @pytest.mark.parametrize("lock", ["requirements.lock", "requirements-build.lock"])
-def test_development_lock_has_the_versions_of_the_other_locks(lock: str):
+def test_development_lock_has_the_versions_of_the_other_locks(lock):
     assert _pins(lock).items() <= _pins("requirements-dev.lock").items()
 
 

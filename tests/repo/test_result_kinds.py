@@ -33,7 +33,7 @@ KINDS_BY_CLASS = {each: get_args(each.model_fields["kind"].annotation) for each 
 
 
 @pytest.mark.parametrize("kind", ResultKind)
-def test_every_kind_of_result_can_be_declared_and_planned(kind: ResultKind):
+def test_every_kind_of_result_can_be_declared_and_planned(kind):
     assert DESTINATION_KINDS[kind] != ()
     for destination_kind in DESTINATION_KINDS[kind]:
         assert planned(kind, destination_kind).refusal is None
@@ -53,7 +53,7 @@ def test_every_kind_of_result_for_github_has_permissions_of_an_app():
 
 
 @pytest.mark.parametrize("kind", ResultKind)
-def test_schema_of_automations_has_the_keys_of_every_kind_of_result(kind: ResultKind):
+def test_schema_of_automations_has_the_keys_of_every_kind_of_result(kind):
     schema = json.loads(definitions.schema(DefinitionKind.AUTOMATION))
     validator = jsonschema_rs.validator_for({**schema["properties"]["results"], "$defs": schema["$defs"]})
     declared: dict[str, Any] = {"kind": kind.value, "destination": "x"}
@@ -63,7 +63,7 @@ def test_schema_of_automations_has_the_keys_of_every_kind_of_result(kind: Result
 
 
 @pytest.mark.parametrize("kind", ResultKind)
-def test_page_of_results_says_when_every_kind_is_sent(kind: ResultKind):
+def test_page_of_results_says_when_every_kind_is_sent(kind):
     row = re.search(rf"^\| `{kind}` \| .+ \| (.+) \|$", PAGE, re.MULTILINE)
 
     assert row is not None, f"docs/results.md has no row for {kind}"
