@@ -22,6 +22,7 @@ from hookmill.web.api import application, operations
 from tests.faults.audit import wait_until_runs_have_ended
 from tests.support.alarms import add_alarm
 from tests.support.service import Service, operator, serving
+from tests.support.triggers import received
 
 SUPPLIED_SECRET = "canary-supplied-secret-7f3a9c1e5b"
 URL_TOKEN = "canary-url-token-2d8e6b4f0a"
@@ -73,13 +74,7 @@ class Secrets:
             may,
             "all",
             prompt="Look.",
-            triggers=[
-                {
-                    "provider": "webhook",
-                    "event": "received",
-                    "filter": {"webhook_ids": [each.webhook.uid for each in (by_header, by_url, signed)]},
-                }
-            ],
+            triggers=[received(*[each.webhook.uid for each in (by_header, by_url, signed)])],
         )
         management.secrets.create(may, "DEPLOY_TOKEN", RUN_SECRET, for_runs=True)
         management.automations.create(
@@ -87,7 +82,7 @@ class Secrets:
             "deploy",
             prompt="Deploy.",
             runner="deploy",
-            triggers=[{"provider": "webhook", "event": "received", "filter": {"webhook_ids": [by_header.webhook.uid]}}],
+            triggers=[received(by_header.webhook.uid)],
             options={"secrets": ["DEPLOY_TOKEN"]},
         )
         alarms = management.alarm_destinations.create(

@@ -13,6 +13,7 @@ from hookmill.store.runs import held
 from tests.alarms.conftest import claim, finish
 from tests.store.query_plans import query_plans, scans_many_runs
 from tests.support.counts import ON_POSTGRES_IN_PROOF
+from tests.support.triggers import received
 from tests.support.world import World
 
 FAILING = (AlarmKind.RUNS_FAILING, "triage")
@@ -39,7 +40,7 @@ def perform(world: World) -> Perform:
 def automation(world: World, **options: Any) -> AutomationId:
     """An automation for all deliveries of the webhook `source`."""
     source = world.management.webhooks.get(world.may, "source")
-    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [source.uid]}}
+    trigger = received(source.uid)
     created = world.management.automations.create(world.may, "triage", prompt="Look.", triggers=[trigger], **options)
     return created.id
 

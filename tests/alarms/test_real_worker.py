@@ -18,6 +18,7 @@ from hookmill.management import Management, WebhookWithSecret
 from tests.alarms.test_installation import tls_server
 from tests.notices.receivers import Receiver, http_receiver
 from tests.support.service import Service, operator, serving
+from tests.support.triggers import received
 from tests.support.waiting import until
 
 MINUTE_US = 60_000_000
@@ -28,7 +29,7 @@ PER_MINUTE = 30
 
 
 def automation(management: Management, webhook: WebhookWithSecret, name: str, runner: str, **options: Any) -> None:
-    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
+    trigger = received(webhook.webhook.uid)
     management.automations.create(
         operator(management), name, prompt="Look.", triggers=[trigger], runner=runner, **options
     )

@@ -11,6 +11,7 @@ from hookmill.definitions.rendering import lines_of_plan, summary_of
 from hookmill.domain.automation import Automation, triggers_from_json
 from hookmill.domain.ids import AutomationId, FactoryId, WebhookUid
 from hookmill.domain.webhook import AuthMode, Webhook, WebhookState
+from tests.support.triggers import received
 
 UID = WebhookUid("wh_1")
 WEBHOOK = Webhook(
@@ -35,9 +36,7 @@ AUTOMATION = Automation(
     version=1,
     prompt="Read it.\n\nLook.\n\nSay so.",
     runner="package",
-    triggers=triggers_from_json(
-        [{"provider": "webhook", "event": "received", "filter": {"webhook_ids": [UID]}}]
-    ).delivery_triggers,
+    triggers=triggers_from_json([received(UID)]).delivery_triggers,
     created_at=0,
     updated_at=0,
 )

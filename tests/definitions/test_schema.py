@@ -22,6 +22,7 @@ from hookmill.domain.signatures.rule import allowed_names
 from scripts import filter_operators
 from tests.definitions.samples import WEBHOOKS, automations
 from tests.domain.filter_reference import filter_texts
+from tests.support.triggers import received
 
 WEBHOOK: Any = json.loads(definitions.schema(DefinitionKind.WEBHOOK))
 AUTOMATION: Any = json.loads(definitions.schema(DefinitionKind.AUTOMATION))
@@ -80,7 +81,7 @@ def test_schema_of_filters_is_generated_from_the_table_of_operators():
 
 @given(filter_texts)
 def test_every_filter_that_can_be_saved_is_valid(filter_text):
-    trigger: Any = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [UID]}}
+    trigger: Any = received(UID)
     # The validator supports neither of these two values.
     trigger["filter"]["payload"] = json.loads(filter_text.replace("1e400", "9").replace(r"\ud83d", "u"))
 

@@ -44,6 +44,7 @@ from tests.support.git_server import SourceRepository, serve_over_http
 from tests.support.loaded import Command
 from tests.support.ports import free_port
 from tests.support.service import Service, operator, serving
+from tests.support.triggers import received
 from tests.support.waiting import LONG_SECONDS, until
 
 TOTAL_MEMORY_MB = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1024**2
@@ -281,7 +282,7 @@ def refer_to_missing_runner(service: Service) -> None:
     with service.management() as management:
         may = management.access.operator("default")
         webhook = management.webhooks.create(may, "x").webhook
-        trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.uid]}}
+        trigger = received(webhook.uid)
         management.automations.create(may, "triage", prompt="Look.", triggers=[trigger])
     with closing(sqlite3.connect(service.data_dir / "hookmill.db")) as connection, connection:
         connection.execute("UPDATE automation_versions SET runner = 'gone'")

@@ -21,6 +21,7 @@ from hookmill.domain.errors import Invalid, InvalidFilter
 from hookmill.domain.filters import CompiledFilter, compile_filter
 from hookmill.domain.ids import AutomationId, FactoryId, WebhookUid
 from hookmill.domain.payload import Parsed
+from tests.support.triggers import received
 
 AUTOMATION = Automation(
     id=AutomationId("aut_1"),
@@ -89,7 +90,7 @@ def test_automation_selects_the_webhooks_of_all_its_triggers():
             "unknown key 'x'",
         ),
         (
-            [{"provider": "webhook", "event": "received", "filter": {"webhook_ids": ["wh_a"], "y": 1}}],
+            [received("wh_a", y=1)],
             "unknown key 'y'",
         ),
         ([{"provider": "webhook", "event": "received", "filter": {}}], "/triggers/0/filter/webhook_ids"),

@@ -13,6 +13,7 @@ from hookmill.web.dashboard import PAGES
 from tests.inputs.service import EXCLUDED_PAGES, InProcessService
 from tests.inputs.values import UnusualValue
 from tests.support.service import Answer
+from tests.support.triggers import cron_fired, received
 
 PLACEHOLDER: Final = "the tested value"
 UNIQUE_NAME: Final = "a name that no other request has"
@@ -34,16 +35,8 @@ _POLICY: Final = {
     "workspace": {"repository": "app", "ref": {"pointer": "/ref"}, "base": {"pointer": "/base"}, "depth": 2},
     "results": [{"kind": "github_status", "destination": "github", "context": "ci", "commit": "/sha"}],
 }
-_TRIGGER: Final = {
-    "provider": "webhook",
-    "event": "received",
-    "filter": {"webhook_ids": ["{uid}"], "event": ["push"], "payload": _FILTER},
-}
-_SCHEDULE: Final = {
-    "provider": "schedule",
-    "event": "cron_fired",
-    "schedule": {"name": "nightly", "cron": "0 3 * * *", "timezone": "Europe/Berlin", "catch_up": "none"},
-}
+_TRIGGER: Final = received("{uid}", event=["push"], payload=_FILTER)
+_SCHEDULE: Final = cron_fired("nightly", "0 3 * * *", timezone="Europe/Berlin", catch_up="none")
 _HMAC: Final = {
     "header": "X-Signature",
     "prefix": "v1=",

@@ -19,13 +19,14 @@ from hookmill.store.firing import fire_due
 from hookmill.store.runs import held
 from hookmill.store.webhooks import increment_revisions
 from tests.inputs.service import InProcessService
+from tests.support.triggers import cron_fired, received
 
 UNREADABLE = {
     "policy": '{"max_running": 3, "concurrency": {"limit": 1, "per": "hour"}}',
     "options": '{"fields": {"pr": "/number"}, "workspace": {"repository": "app", "lfs": true}}',
     "triggers": '[{"provider": "calendar", "event": "began", "filter": {"weight": 0.1}}]',
 }
-SCHEDULE = {"provider": "schedule", "event": "cron_fired", "schedule": {"name": "hourly", "cron": "@hourly"}}
+SCHEDULE = cron_fired("hourly", "@hourly")
 
 
 class DamagedAutomation:
@@ -34,11 +35,7 @@ class DamagedAutomation:
     def __init__(self, service: InProcessService) -> None:
         self.service, self.world = service, service.world
         self.webhook = self.world.webhook("damaged")
-        trigger = {
-            "provider": "webhook",
-            "event": "received",
-            "filter": {"webhook_ids": [self.webhook.webhook.uid]},
-        }
+        trigger = received(self.webhook.webhook.uid)
         self.triggers = [trigger, SCHEDULE]
         self.id = self.world.management.automations.create(
             self.world.may,
