@@ -98,6 +98,10 @@ class LogWriter:
     path: Path
     _entropy: "itertools.count[int]" = field(default_factory=itertools.count)
 
+    def execute(self, statement: str, parameters: Any = ()) -> None:
+        with closing(sqlite3.connect(self.path)) as connection, connection:
+            connection.execute(statement, parameters)
+
     def add_alarm(
         self, factory: str | None, subject_id: str, *, at: int = START_US, resolved_at: int | None = None
     ) -> str:

@@ -13,6 +13,7 @@ from hookmill.app.runner_problems import _log_problems
 from hookmill.settings import read_settings
 from hookmill.store.database import open_database
 from tests.cli.conftest import Hookmill
+from tests.support.triggers import received
 
 UNKNOWN_UID = "wh_" + "0" * 27
 
@@ -23,9 +24,7 @@ def test_create_prints_the_trigger_in_the_format_of_the_contract(automation, web
     assert automation["enabled"] is True
     assert automation["runner"] == "package"
     assert automation["warnings"] == []
-    assert automation["triggers"] == [
-        {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook["uid"]]}}
-    ]
+    assert automation["triggers"] == [received(webhook["uid"])]
 
 
 def test_prompt_is_read_from_a_file(webhook, hookmill, tmp_path):
@@ -272,8 +271,7 @@ def test_filter_numbers_are_shown_exactly(automation, hookmill):
 
 
 def test_unreadable_triggers_are_reported_and_not_changed(automation, log, hookmill):
-    with closing(sqlite3.connect(log.path)) as connection, connection:
-        connection.execute("UPDATE automation_versions SET triggers = '[{}]'")
+    log.execute("UPDATE automation_versions SET triggers = '[{}]'")
 
     shown = hookmill("automation", "show", "triage")
     changes = (("--prompt", "Another."), ("--no-filter",), ("--schedule", "daily=@daily"))
@@ -284,8 +282,7 @@ def test_unreadable_triggers_are_reported_and_not_changed(automation, log, hookm
 
 
 def test_filter_test_is_refused_without_a_readable_trigger(automation, log, hookmill):
-    with closing(sqlite3.connect(log.path)) as connection, connection:
-        connection.execute("UPDATE automation_versions SET triggers = '[{}]'")
+    log.execute("UPDATE automation_versions SET triggers = '[{}]'")
 
     refused = hookmill("filter", "test", "--automation", "triage", "--body", "-", stdin=b"{}", exit_code=1)
 

@@ -97,9 +97,8 @@ def test_every_row_survives_the_way_through_both_databases_and_back(
 
 
 def test_restored_installation_continues_the_numbers_of_webhooks(webhook, log, hookmill, into, postgres_url):
-    with closing(sqlite3.connect(log.path)) as connection, connection:
-        # SQLite never generates the number of a deleted row again.
-        connection.execute("UPDATE sqlite_sequence SET seq = 41 WHERE name = 'webhooks'")
+    # SQLite never generates the number of a deleted row again.
+    log.execute("UPDATE sqlite_sequence SET seq = 41 WHERE name = 'webhooks'")
     hookmill("backup", "1")
 
     for name, url in (("on-sqlite", None), ("on-postgres", postgres_url)):
@@ -404,9 +403,8 @@ def test_backup_during_a_rotation_needs_both_keys(webhook, log, data_dir, hookmi
     (old,) = KeyFile(data_dir / "master.key").read()
     new = new_master_key()
     KeyFile(data_dir / "master.key").write([new, old])
-    with closing(sqlite3.connect(log.path)) as connection, connection:
-        connection.execute("UPDATE metadata SET value = ? WHERE name = 'master key'", (new.id.encode(),))
-        connection.execute("INSERT INTO metadata VALUES ('retiring master keys', ?)", (old.id.encode(),))
+    log.execute("UPDATE metadata SET value = ? WHERE name = 'master key'", (new.id.encode(),))
+    log.execute("INSERT INTO metadata VALUES ('retiring master keys', ?)", (old.id.encode(),))
     hookmill("backup", "1", "--with-key", stdin=PASSPHRASE)
     (tmp_path / "copy").mkdir(mode=0o700)
     KeyFile(tmp_path / "copy" / "master.key").create([new])
@@ -554,16 +552,15 @@ def test_messages_about_alarms_that_waited_are_not_sent_by_the_copy(log, hookmil
 
 def test_results_of_runs_that_waited_are_not_sent_by_the_copy(webhook, automation, log, hookmill, into):
     run = log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"])
-    with closing(sqlite3.connect(log.path)) as connection, connection:
-        connection.execute(
-            """
-            INSERT INTO run_results (
-                run_id, number, phase, kind, destination, target, lane, state, attempts, log, is_uncertain, queued_at
-            )
-            VALUES (?, 0, 1, 'webhook', 'ci', '{}', 'lane', 'waiting', 0, '[]', FALSE, 0)
-            """,
-            (run_key(run),),
+    log.execute(
+        """
+        INSERT INTO run_results (
+            run_id, number, phase, kind, destination, target, lane, state, attempts, log, is_uncertain, queued_at
         )
+        VALUES (?, 0, 1, 'webhook', 'ci', '{}', 'lane', 'waiting', 0, '[]', FALSE, 0)
+        """,
+        (run_key(run),),
+    )
     hookmill("backup", "1")
 
     printed = into("copy", "1")

@@ -1,8 +1,6 @@
 """`hookmill key`: API keys."""
 
 import shlex
-import sqlite3
-from contextlib import closing
 from typing import Any
 
 import pytest
@@ -119,9 +117,8 @@ def test_help_of_api_keys_and_of_master_keys_names_the_other_command(hookmill):
 
 @pytest.mark.parametrize("expires_at", [253_402_387_139_000_000, 2**63 - 1, -(2**63)])
 def test_stored_expiry_outside_the_calendar_is_shown_as_its_edge(key, log, hookmill, expires_at):
-    with closing(sqlite3.connect(log.path)) as connection, connection:
-        connection.execute("UPDATE api_keys SET expires_at = ?", (expires_at,))
-        connection.execute("UPDATE audit_log SET details = ?", (f'{{"expires_at": {expires_at}}}',))
+    log.execute("UPDATE api_keys SET expires_at = ?", (expires_at,))
+    log.execute("UPDATE audit_log SET details = ?", (f'{{"expires_at": {expires_at}}}',))
     edge = "9999-12-31" if expires_at > 0 else "0001-01-01"
 
     (shown,) = hookmill("key", "list", "--json").json["items"]

@@ -35,9 +35,8 @@ def url_without_password(url: str) -> str:
 
 def test_move_copies_every_row_and_leaves_the_installation_usable(webhook, log, hookmill, postgres_url, monkeypatch):
     fill(log.path)
-    with closing(sqlite3.connect(log.path)) as connection, connection:
-        # SQLite never generates the number of a deleted row again.
-        connection.execute("DELETE FROM webhooks WHERE no = ?", (FIRST_KEY + ROWS - 1,))
+    # SQLite never generates the number of a deleted row again.
+    log.execute("DELETE FROM webhooks WHERE no = ?", (FIRST_KEY + ROWS - 1,))
     before = rows_of_sqlite(log.path)
     assert [name for name, rows in before.items() if len(rows) < ROWS - 1] == []
 
@@ -210,8 +209,7 @@ def test_source_must_be_a_sqlite_database_of_this_version(log, data_dir, hookmil
     monkeypatch.setenv("HOOKMILL_DATABASE_URL", postgres_url)
     on_postgres = move(hookmill, postgres_url, exit_code=1)
     monkeypatch.delenv("HOOKMILL_DATABASE_URL")
-    with closing(sqlite3.connect(log.path)) as connection, connection:
-        connection.execute("UPDATE alembic_version SET version_num = '0009'")
+    log.execute("UPDATE alembic_version SET version_num = '0009'")
     older = move(hookmill, postgres_url, exit_code=1)
     monkeypatch.setenv("HOOKMILL_DATA_DIR", str(data_dir / "nothing"))
     missing = move(hookmill, postgres_url, exit_code=1)

@@ -1,7 +1,5 @@
 """Calls each command that has `--json`. `parse_json` then requires that the names in its output are in snake_case."""
 
-import sqlite3
-from contextlib import closing
 from typing import Any
 
 import typer.main
@@ -114,8 +112,7 @@ def test_names_in_the_json_of_every_command_are_in_snake_case(
     call("audit list", "--limit", "1000", "--team")
     call("backup", str(tmp_path / "backup"), "--with-run-packages")
     call("restore", str(tmp_path / "backup"), "--check")
-    with closing(sqlite3.connect(log.path)) as connection, connection:
-        connection.execute("DELETE FROM identities")
+    log.execute("DELETE FROM identities")
     call("verify", exit_code=1)
     call("move", "--to", "-", stdin=postgres_url.encode())
     call("move", "--undo", "--yes")

@@ -1,8 +1,7 @@
 """`hookmill run`."""
 
 import os
-import sqlite3
-from contextlib import closing
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +24,17 @@ def delivery(automation: Any, webhook: Any, log: LogWriter) -> str:
     return log.add_delivery(webhook["uid"])
 
 
-def test_list_shows_runs_newest_first(automation, webhook, log, hookmill):
-    older = log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"], RunState.FAILED, attempt=1)
-    newer = log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"], at=START_US + 1_000_000)
+@pytest.fixture
+def add_run(automation: Any, webhook: Any, log: LogWriter) -> Callable[..., str]:
+    """Adds a run of `triage` that a new delivery has started, and returns its id."""
+    return lambda *state, **options: log.add_run(
+        log.add_delivery(webhook["uid"]), automation["automation_id"], *state, **options
+    )
+
+
+def test_list_shows_runs_newest_first(add_run, hookmill):
+    older = add_run(RunState.FAILED, attempt=1)
+    newer = add_run(at=START_US + 1_000_000)
 
     assert hookmill("run", "list").out.splitlines() == [
         "CREATED (UTC)        RUN                                   STATE   AUTOMATION",
@@ -37,27 +44,24 @@ def test_list_shows_runs_newest_first(automation, webhook, log, hookmill):
 
 
 @pytest.mark.parametrize(("hold", "reason"), [(1, "new"), (2, "busy"), (3, "debounce"), (4, "retry")])
-def test_list_shows_why_a_queued_run_is_held(automation, webhook, log, hookmill, hold, reason):
-    log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"])
-    with closing(sqlite3.connect(log.path)) as connection, connection:
-        connection.execute("UPDATE runs SET hold = ?, due_at = ?", (hold, START_US))
+def test_list_shows_why_a_queued_run_is_held(add_run, log, hookmill, hold, reason):
+    add_run()
+    log.execute("UPDATE runs SET hold = ?, due_at = ?", (hold, START_US))
 
     assert f"  queued ({reason})  triage" in hookmill("run", "list").out
 
 
-def test_list_is_filtered_by_state(automation, webhook, log, hookmill):
-    log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"])
-    interrupted = log.add_run(
-        log.add_delivery(webhook["uid"]), automation["automation_id"], RunState.INTERRUPTED, attempt=3
-    )
+def test_list_is_filtered_by_state(add_run, hookmill):
+    add_run()
+    interrupted = add_run(RunState.INTERRUPTED, attempt=3)
 
     (row,) = hookmill("run", "list", "--state", "interrupted", "--json").json["items"]
 
     assert row["run_id"] == interrupted
 
 
-def test_list_is_filtered_by_automation(automation, delivery, log, hookmill):
-    log.add_run(delivery, automation["automation_id"])
+def test_list_is_filtered_by_automation(add_run, automation, hookmill):
+    add_run()
 
     output = hookmill("run", "list", "--automation", "triage", "--limit", "1").out
     (row,) = hookmill("run", "list", "--automation", automation["automation_id"], "--json").json["items"]
@@ -115,10 +119,8 @@ def test_list_and_show_name_the_number_of_a_replay(automation, delivery, log, ho
     assert f"Delivery    {delivery} (replay 1 of it)\n" in hookmill("run", "show", replay["run_id"]).out
 
 
-def test_full_page_prints_the_command_for_the_next_one(automation, webhook, log, hookmill):
-    run_ids = [
-        log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"], at=START_US + n) for n in range(3)
-    ]
+def test_full_page_prints_the_command_for_the_next_one(add_run, hookmill):
+    run_ids = [add_run(at=START_US + n) for n in range(3)]
 
     command = hookmill("run", "list", "--webhook", "source", "--limit", "2").out.splitlines()[-1]
     next_page = hookmill("run", "list", *command.partition("run list ")[2].split(), "--json").json["items"]
@@ -127,17 +129,14 @@ def test_full_page_prints_the_command_for_the_next_one(automation, webhook, log,
     assert [run["run_id"] for run in next_page] == run_ids[:1]
 
 
-def test_export_has_every_run_oldest_first(automation, webhook, log, hookmill):
-    run_ids = [
-        log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"], at=START_US + number)
-        for number in range(30)
-    ]
+def test_export_has_every_run_oldest_first(add_run, hookmill):
+    run_ids = [add_run(at=START_US + number) for number in range(30)]
 
     assert [row["run_id"] for row in hookmill("run", "export").json_lines] == run_ids
 
 
-def test_show_names_the_package_and_its_files(automation, delivery, log, hookmill, data_dir):
-    run = log.add_run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1)
+def test_show_names_the_package_and_its_files(add_run, hookmill, data_dir):
+    run = add_run(RunState.SUCCEEDED, attempt=1)
     package = data_dir / "runs" / run
     package.mkdir(parents=True)
     (package / "event-payload.json").write_bytes(b"{}")
@@ -153,10 +152,8 @@ def test_show_names_the_package_and_its_files(automation, delivery, log, hookmil
     assert {"name": "event-payload.json", "size": 2, "only_on_host": None} in shown["files"]
 
 
-def test_show_names_the_worker_of_a_run(automation, delivery, log, hookmill):
-    run = log.add_run(
-        delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1, executor="worker-host-4711-0a1b"
-    )
+def test_show_names_the_worker_of_a_run(add_run, hookmill):
+    run = add_run(RunState.SUCCEEDED, attempt=1, executor="worker-host-4711-0a1b")
 
     shown = hookmill("run", "show", run, "--json").json
 
@@ -165,10 +162,8 @@ def test_show_names_the_worker_of_a_run(automation, delivery, log, hookmill):
 
 
 @pytest.mark.parametrize(("exit_status", "lines"), [(3, ["Exit status  3"]), (0, ["Exit status  0"]), (-15, [])])
-def test_show_has_the_exit_status_unless_a_signal_ended_the_command(
-    exit_status, lines, automation, delivery, log, hookmill
-):
-    run = log.add_run(delivery, automation["automation_id"], RunState.FAILED, attempt=1, exit_status=exit_status)
+def test_show_has_the_exit_status_unless_a_signal_ended_the_command(add_run, exit_status, lines, hookmill):
+    run = add_run(RunState.FAILED, attempt=1, exit_status=exit_status)
 
     printed = hookmill("run", "show", run).out.splitlines()
 
@@ -176,14 +171,14 @@ def test_show_has_the_exit_status_unless_a_signal_ended_the_command(
     assert hookmill("run", "show", run, "--json").json["exit_status"] == exit_status
 
 
-def test_show_names_the_directory_of_a_package_that_does_not_exist(automation, delivery, log, hookmill, data_dir):
-    run = log.add_run(delivery, automation["automation_id"])
+def test_show_names_the_directory_of_a_package_that_does_not_exist(add_run, hookmill, data_dir):
+    run = add_run()
 
     assert f"Package     {data_dir / 'runs' / run} (does not exist now)\n" in hookmill("run", "show", run).out
 
 
-def test_log_writes_the_output_to_a_pipe_byte_for_byte(automation, delivery, log, hookmill, data_dir):
-    run = log.add_run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1, output_tail="tail")
+def test_log_writes_the_output_to_a_pipe_byte_for_byte(add_run, hookmill, data_dir):
+    run = add_run(RunState.SUCCEEDED, attempt=1, output_tail="tail")
     (data_dir / "runs" / run).mkdir(parents=True)
     (data_dir / "runs" / run / "output.log").write_bytes(b"\x1b[32mok\x1b[0m\n\xff")
 
@@ -261,24 +256,24 @@ def test_show_lists_a_limited_number_of_files(package, hookmill):
     assert "and more than 977 more\n" in hookmill("run", "show", package.name).out
 
 
-def test_log_without_a_file_is_the_stored_tail(automation, delivery, log, hookmill):
-    run = log.add_run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1, output_tail="a\nb\x1b[31m")
+def test_log_without_a_file_is_the_stored_tail(add_run, hookmill):
+    run = add_run(RunState.SUCCEEDED, attempt=1, output_tail="a\nb\x1b[31m")
 
     assert hookmill("run", "log", run).out == "a\nb\\u001b[31m\n"
     shown = hookmill("run", "log", run, "--json").json
     assert shown == {"run_id": run, "file": None, "output": "a\nb\x1b[31m", "size": None, "is_cut": None}
 
 
-def test_log_of_a_run_without_output_says_so(automation, delivery, log, hookmill):
-    run = log.add_run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1)
+def test_log_of_a_run_without_output_says_so(add_run, hookmill):
+    run = add_run(RunState.SUCCEEDED, attempt=1)
 
     result = hookmill("run", "log", run)
 
     assert (result.out, result.err) == ("", f"No output of run {run} is stored.\n")
 
 
-def test_log_of_a_queued_run_says_that_it_has_not_started(automation, delivery, log, hookmill):
-    run = log.add_run(delivery, automation["automation_id"])
+def test_log_of_a_queued_run_says_that_it_has_not_started(add_run, hookmill):
+    run = add_run()
 
     result = hookmill("run", "log", run)
 
@@ -288,8 +283,8 @@ def test_log_of_a_queued_run_says_that_it_has_not_started(automation, delivery, 
     )
 
 
-def test_log_of_a_running_run_may_be_on_another_host(automation, delivery, log, hookmill):
-    run = log.add_run(delivery, automation["automation_id"], RunState.RUNNING, attempt=1)
+def test_log_of_a_running_run_may_be_on_another_host(add_run, hookmill):
+    run = add_run(RunState.RUNNING, attempt=1)
 
     result = hookmill("run", "log", run)
 
@@ -299,34 +294,33 @@ def test_log_of_a_running_run_may_be_on_another_host(automation, delivery, log, 
     )
 
 
-def test_queued_run_is_cancelled_immediately(automation, delivery, log, hookmill):
-    run = log.add_run(delivery, automation["automation_id"])
+def test_queued_run_is_cancelled_immediately(add_run, hookmill):
+    run = add_run()
 
     assert hookmill("run", "cancel", run).out == f"Run {run} is cancelled.\n"
     assert hookmill("run", "show", run, "--json").json["state"] == "cancelled"
 
 
-def test_running_run_is_asked_to_stop(automation, delivery, log, hookmill):
-    run = log.add_run(delivery, automation["automation_id"], RunState.RUNNING, attempt=1)
+def test_running_run_is_asked_to_stop(add_run, hookmill):
+    run = add_run(RunState.RUNNING, attempt=1)
 
     assert hookmill("run", "cancel", run).out.startswith(f"Run {run} is being cancelled.")
     assert "running, being cancelled" in hookmill("run", "list").out
 
 
-def test_run_with_an_accepted_report_ends_with_it_when_it_is_cancelled(automation, delivery, log, hookmill):
-    run = log.add_run(delivery, automation["automation_id"], attempt=1)
-    with closing(sqlite3.connect(log.path)) as connection, connection:
-        connection.execute(
-            "INSERT INTO platform_attempts (run_id, attempt, token_digest, created_at, report) VALUES (?, 1, ?, 0, ?)",
-            (bytes(run_key(run)), bytes(32), platform_report(succeeded=True).stored()),
-        )
+def test_run_with_an_accepted_report_ends_with_it_when_it_is_cancelled(add_run, log, hookmill):
+    run = add_run(attempt=1)
+    log.execute(
+        "INSERT INTO platform_attempts (run_id, attempt, token_digest, created_at, report) VALUES (?, 1, ?, 0, ?)",
+        (bytes(run_key(run)), bytes(32), platform_report(succeeded=True).stored()),
+    )
 
     expected = f"Run {run} has ended with the report of its platform. Its state is succeeded.\n"
     assert hookmill("run", "cancel", run).out == expected
 
 
-def test_cancellation_of_a_finished_run_is_refused(automation, delivery, log, hookmill):
-    run = log.add_run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1)
+def test_cancellation_of_a_finished_run_is_refused(add_run, hookmill):
+    run = add_run(RunState.SUCCEEDED, attempt=1)
 
     assert hookmill("run", "cancel", run, exit_code=1).err == f"Run {run} has already ended. Its state is succeeded.\n"
 
@@ -334,8 +328,8 @@ def test_cancellation_of_a_finished_run_is_refused(automation, delivery, log, ho
 # The queue
 
 
-def test_queue_shows_waiting_runs_and_warns_if_there_is_no_worker(automation, webhook, log, hookmill):
-    run = log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"])
+def test_queue_shows_waiting_runs_and_warns_if_there_is_no_worker(add_run, hookmill):
+    run = add_run()
 
     with time_machine.travel(START_US / 1_000_000 + 60, tick=False):
         result = hookmill("run", "queue")
@@ -353,11 +347,10 @@ def test_queue_shows_waiting_runs_and_warns_if_there_is_no_worker(automation, we
     assert result.err.startswith("No worker is alive, so no run starts.")
 
 
-def test_queue_shows_running_runs_and_their_workers(automation, webhook, log, hookmill):
-    run = log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"], RunState.RUNNING, attempt=1)
-    with closing(sqlite3.connect(log.path)) as connection, connection:
-        connection.execute("UPDATE runs SET executor = 'my-host-12-ab', claimed_at = 1")
-        connection.execute("INSERT INTO executors VALUES ('my-host-12-ab', ?, ?)", (START_US, START_US))
+def test_queue_shows_running_runs_and_their_workers(add_run, log, hookmill):
+    run = add_run(RunState.RUNNING, attempt=1)
+    log.execute("UPDATE runs SET executor = 'my-host-12-ab', claimed_at = 1")
+    log.execute("INSERT INTO executors VALUES ('my-host-12-ab', ?, ?)", (START_US, START_US))
 
     with time_machine.travel(START_US / 1_000_000 + 20, tick=False):
         result = hookmill("run", "queue")
@@ -370,9 +363,9 @@ def test_queue_shows_running_runs_and_their_workers(automation, webhook, log, ho
     assert "my-host, process 12 (no heartbeat)" in without_heartbeat
 
 
-def test_long_queue_names_the_command_that_lists_all_runs(automation, webhook, log, hookmill):
+def test_long_queue_names_the_command_that_lists_all_runs(add_run, hookmill):
     for _ in range(3):
-        log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"])
+        add_run()
 
     output = hookmill("run", "queue", "--limit", "2").out
     queue = hookmill("run", "queue", "--limit", "2", "--json").json
@@ -385,10 +378,10 @@ def test_long_queue_names_the_command_that_lists_all_runs(automation, webhook, l
 # Cancellation of many runs
 
 
-def test_cancellation_of_many_runs_asks_with_their_number(automation, webhook, log, hookmill):
+def test_cancellation_of_many_runs_asks_with_their_number(add_run, hookmill):
     for _ in range(2):
-        log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"])
-    log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"], RunState.SUCCEEDED, attempt=1)
+        add_run()
+    add_run(RunState.SUCCEEDED, attempt=1)
 
     refused = hookmill("run", "cancel", "--automation", "triage", stdin=b"n\n", exit_code=1)
     cancelled = hookmill("run", "cancel", "--automation", "triage", stdin=b"y\n")
@@ -400,8 +393,8 @@ def test_cancellation_of_many_runs_asks_with_their_number(automation, webhook, l
 
 
 @pytest.mark.parametrize("options", [("--state", "queued"), ("--webhook", "source"), ("--all",)])
-def test_runs_are_cancelled_by_each_condition(automation, webhook, log, hookmill, options):
-    log.add_run(log.add_delivery(webhook["uid"]), automation["automation_id"])
+def test_runs_are_cancelled_by_each_condition(add_run, hookmill, options):
+    add_run()
 
     assert hookmill("run", "cancel", *options, "--yes", "--json").json == {"cancelled": 1, "stopping": 0}
 
@@ -440,14 +433,11 @@ def test_show_prints_the_values_of_fields(webhook, log, hookmill):
     assert "\x1b[3" not in shown.out
 
 
-def test_show_has_the_summary(automation, delivery, log, hookmill):
-    run = log.add_run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1)
+def test_show_has_the_summary(add_run, log, hookmill):
+    run = add_run(RunState.SUCCEEDED, attempt=1)
     without = hookmill("run", "show", run, "--json").json
     assert (without["summary"], without["summary_source"]) == (None, None)
-    with closing(sqlite3.connect(log.path)) as connection, connection:
-        connection.execute(
-            "INSERT INTO run_outputs SELECT id, 'summary.md', ?, TRUE FROM runs", ("# Two bugs\nState  failed\n",)
-        )
+    log.execute("INSERT INTO run_outputs SELECT id, 'summary.md', ?, TRUE FROM runs", ("# Two bugs\nState  failed\n",))
 
     shown = hookmill("run", "show", run, "--json").json
     assert (shown["summary"], shown["summary_is_cut"]) == ("# Two bugs\nState  failed\n", True)
@@ -459,11 +449,10 @@ def test_show_has_the_summary(automation, delivery, log, hookmill):
     ) in hookmill("run", "show", run).out  # fmt: skip
 
 
-def test_show_marks_a_summary_that_is_the_last_message(automation, delivery, log, hookmill):
-    run = log.add_run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1)
-    with closing(sqlite3.connect(log.path)) as connection, connection:
-        connection.execute("INSERT INTO run_outputs SELECT id, ?, ?, FALSE FROM runs", (LAST_MESSAGE, "# Two bugs"))
-        connection.execute("INSERT INTO attempt_reports SELECT id, 1, '# Two bugs', FALSE, 1, 1, 1, NULL FROM runs")
+def test_show_marks_a_summary_that_is_the_last_message(add_run, log, hookmill):
+    run = add_run(RunState.SUCCEEDED, attempt=1)
+    log.execute("INSERT INTO run_outputs SELECT id, ?, ?, FALSE FROM runs", (LAST_MESSAGE, "# Two bugs"))
+    log.execute("INSERT INTO attempt_reports SELECT id, 1, '# Two bugs', FALSE, 1, 1, 1, NULL FROM runs")
 
     shown = hookmill("run", "show", run, "--json").json
     text = hookmill("run", "show", run).out
@@ -473,13 +462,12 @@ def test_show_marks_a_summary_that_is_the_last_message(automation, delivery, log
     assert text.count("Two bugs") == 1
 
 
-def test_show_has_the_report_of_the_agent(automation, delivery, log, hookmill):
-    run = log.add_run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1)
-    with closing(sqlite3.connect(log.path)) as connection, connection:
-        connection.execute(
-            "INSERT INTO attempt_reports SELECT id, 1, ?, TRUE, 12300, 1500, 42, NULL FROM runs",
-            ("Two bugs:\nState  succeeded \x1b[31m",),
-        )
+def test_show_has_the_report_of_the_agent(add_run, log, hookmill):
+    run = add_run(RunState.SUCCEEDED, attempt=1)
+    log.execute(
+        "INSERT INTO attempt_reports SELECT id, 1, ?, TRUE, 12300, 1500, 42, NULL FROM runs",
+        ("Two bugs:\nState  succeeded \x1b[31m",),
+    )
 
     assert hookmill("run", "show", run, "--json").json["agent_report"] == {
         "result": "Two bugs:\nState  succeeded \x1b[31m",

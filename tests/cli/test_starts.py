@@ -35,6 +35,7 @@ from tests.support.loaded import Command, Forked
 from tests.support.ports import free_port
 from tests.support.postgres import Postgres
 from tests.support.service import Service, operator, serving
+from tests.support.triggers import received
 from tests.support.waiting import LONG_SECONDS, until
 
 KEY = "A" * 43 + "="
@@ -680,7 +681,7 @@ def test_backup_and_service_work_in_a_directory_with_unusual_characters(monkeypa
     with serving(data_dir) as service:
         with service.management() as management:
             webhook = management.webhooks.create(operator(management), "push")
-            trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
+            trigger = received(webhook.webhook.uid)
             management.automations.create(operator(management), "all", prompt="Look.", triggers=[trigger])
         service.post(webhook)
         until(lambda: list(data_dir.glob("runs/run_*/event-payload.json")), service.log)

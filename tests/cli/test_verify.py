@@ -32,8 +32,7 @@ def test_problems_are_printed_with_what_to_do(automation, log, hookmill):
 
 
 def test_rows_that_refer_to_nothing_are_named(webhook, log, hookmill):
-    with closing(sqlite3.connect(log.path)) as connection, connection:
-        connection.execute("DELETE FROM factories")
+    log.execute("DELETE FROM factories")
 
     assert "It refers to a row of factories that does not exist." in hookmill("verify", exit_code=1).out
 
