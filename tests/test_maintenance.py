@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from hookmill import maintenance
-from hookmill.domain.errors import NotFound
 from hookmill.domain.ids import run_id, run_key
 from hookmill.maintenance import DiskGuard, Maintenance, PackageBound, advance_retention_time, run_retention
 from hookmill.management import WebhookWithSecret
@@ -27,10 +26,11 @@ from hookmill.store.database import open_database, sqlite_url
 from hookmill.store.runs import removal
 from tests.support.loaded import Forked
 from tests.support.stores import migrated_sqlite_file
+from tests.support.triggers import cron_fired
 from tests.support.waiting import LONG_SECONDS, until
 from tests.support.world import World
 
-SCHEDULE = {"provider": "schedule", "event": "cron_fired", "schedule": {"name": "nightly", "cron": "@daily"}}
+SCHEDULE = cron_fired("nightly", "@daily")
 
 
 def test_pass_prunes_every_webhook_and_returns_the_number_of_rows(world, tmp_path):
@@ -243,9 +243,11 @@ def test_webhooks_without_old_rows_use_no_steps_of_a_pass(world, tmp_path, monke
     assert run_retention(world.database, tmp_path, world.clock()) == 10
 
 
-def test_only_one_process_prunes_at_a_time(postgres_store, tmp_path):
+def test_only_one_process_prunes_at_a_time_and_every_host_removes_its_own_packages(postgres_store, tmp_path):
     world = World(postgres_store)
     try:
+        package = tmp_path / "run_01a1fd956cd87af0bc1d26ba1931dc98"
+        package.mkdir()
         webhook = world.webhook()
         post_deliveries(world, webhook, 60)
         world.clock.advance(days=8)
@@ -254,24 +256,8 @@ def test_only_one_process_prunes_at_a_time(postgres_store, tmp_path):
 
             assert run_retention(world.database, tmp_path, world.clock()) == 0
 
-        assert run_retention(world.database, tmp_path, world.clock()) == 10
-    finally:
-        world.close()
-
-
-def test_every_host_removes_its_own_packages(postgres_store, tmp_path):
-    world = World(postgres_store)
-    try:
-        package = tmp_path / "run_01a1fd956cd87af0bc1d26ba1931dc98"
-        package.mkdir()
-        post_deliveries(world, world.webhook(), 60)
-        world.clock.advance(days=8)
-        with world.another_process().database.write() as tx:
-            tx.run("SELECT pg_advisory_xact_lock(:lock)", lock=0x73776570)
-
-            run_retention(world.database, tmp_path, world.clock())
-
         assert not package.exists()
+        assert run_retention(world.database, tmp_path, world.clock()) == 10
     finally:
         world.close()
 
@@ -423,10 +409,6 @@ def test_each_lasting_problem_is_reported_once():
     assert f"{packages}/run_{0:032x}: Permission denied, and 2 more." in packages_line
 
 
-def test_pass_without_a_package_directory_removes_nothing(world, tmp_path):
-    assert run_retention(world.database, tmp_path / "missing", world.clock()) == 0
-
-
 def test_old_unfinished_run_keeps_its_delivery_and_payload(world, tmp_path):
     webhook = world.webhook()
     world.automation("triage", webhook)
@@ -574,26 +556,6 @@ def test_clock_that_is_wrong_for_an_hour_removes_nothing(world, tmp_path):
     assert advance_retention_time(world.database, correct_time + hour // 6, hour // 6) == correct_time + hour // 6
 
 
-def test_clock_that_is_far_ahead_is_reported_once(world, tmp_path, monkeypatch):
-    monkeypatch.setattr(maintenance, "FIRST_PASS_SECONDS", 0.01)
-    monkeypatch.setattr(maintenance, "RETENTION_SECONDS", 0.01)
-    failures: list[tuple[str, BaseException]] = []
-    clock_reads: list[int] = []
-
-    def now() -> int:
-        jump = 40 * 24 * 3_600_000_000 if clock_reads else 0
-        clock_reads.append(int(world.clock()) + jump)
-        return clock_reads[-1]
-
-    running = Maintenance(world.database, tmp_path, now, report_failure=lambda *failure: failures.append(failure))
-    until(lambda: len(clock_reads) > 4)
-    running.close()
-
-    ((component, error),) = failures
-    assert component == "retention"
-    assert "The clock is more than a day ahead" in str(error)
-
-
 def test_busy_maintenance_stops_promptly(world, tmp_path, monkeypatch):
     monkeypatch.setattr(maintenance, "FIRST_PASS_SECONDS", 0.0)
     monkeypatch.setattr(maintenance, "ROWS_PER_STEP", 1)
@@ -607,14 +569,6 @@ def test_busy_maintenance_stops_promptly(world, tmp_path, monkeypatch):
 
     assert "maintenance" not in {thread.name for thread in threading.enumerate()}
     assert len(world.log(webhook)) > 50
-
-
-def test_disk_guard_passes_with_enough_free_space(tmp_path):
-    assert DiskGuard(tmp_path, 1)()
-
-
-def test_disk_guard_fails_below_the_minimum(tmp_path):
-    assert not DiskGuard(tmp_path, shutil.disk_usage(tmp_path).total)()
 
 
 def test_disk_guard_fails_if_the_directory_is_missing(tmp_path):
@@ -705,18 +659,6 @@ def test_disk_guard_counts_only_space_for_unprivileged_processes(tmp_path):
 
     assert DiskGuard(tmp_path, usable // 2)()
     assert not DiskGuard(tmp_path, usable * 2)()
-
-
-def test_error_for_a_pruned_delivery_mentions_retention(world, tmp_path):
-    webhook = world.webhook()
-    answer = world.post(webhook, b'"first"')
-    world.clock.advance(seconds=60)
-    post_deliveries(world, webhook, 60)
-    world.clock.advance(days=8)
-    run_retention(world.database, tmp_path, world.clock())
-
-    with pytest.raises(NotFound, match="or retention has pruned it"):
-        world.management.log.get(world.may, answer.delivery_id)
 
 
 def post_deliveries(world: World, webhook: WebhookWithSecret, count: int) -> None:

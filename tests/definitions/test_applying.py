@@ -157,22 +157,6 @@ def test_applied_webhooks_have_the_fields_of_their_files(repository):
     assert post(repository, "cron", "cron-token") == 202
 
 
-def test_unresolved_merge_is_refused_and_changes_nothing(repository):
-    with_secrets(repository, samples.SECRETS).write(samples.WEBHOOKS).apply()
-    before = repository.state()
-    merged = "<<<<<<< HEAD\nsecretName: CRON_SECRET\n=======\nsecretName: FORMS_SECRET\n>>>>>>> branch\n"
-    repository.write({"webhooks/cron.yaml": merged, "webhooks/deploys.yaml": "secretName: CRON_SECRET\n"})
-
-    problems = repository.problems()
-
-    assert problems == [
-        "webhooks/cron.yaml:1:1: A merge is unresolved here. "
-        "Choose one side, and remove the lines <<<<<<<, ======= and >>>>>>>."
-    ]
-    assert repository.state() == before
-    assert post(repository, "cron", "cron-token") == 202
-
-
 # An apply changes everything or nothing
 
 
@@ -385,15 +369,6 @@ def test_unknown_secret_is_refused_with_what_to_do(applied_repository):
     ]
 
 
-def test_url_token_secret_that_is_not_url_safe_is_refused(applied_repository):
-    applied_repository.write({"webhooks/source.yaml": "authMode: url_token\nsecretName: SPACED\n"})
-
-    assert applied_repository.problems() == [
-        "webhooks/source.yaml:2:13: Team secret SPACED: A url_token secret is part of the URL. "
-        "Use only letters, digits and - . _ ~."
-    ]
-
-
 def test_next_apply_syncs_a_replaced_secret(applied_repository):
     applied_repository.world.management.secrets.replace(applied_repository.may, "TOKEN", "new-token")
     assert post(applied_repository, "source", "one-token") == 202
@@ -413,15 +388,6 @@ def test_replaced_secret_that_is_not_url_safe_is_refused(applied_repository):
     (problem,) = applied_repository.problems()
 
     assert problem.startswith("webhooks/source.yaml:2:13: Team secret TOKEN: A url_token secret")
-
-
-def test_21st_webhook_is_refused(repository):
-    with_secrets(repository, {"TOKEN": "one-token"})
-    repository.write({f"webhooks/w{number}.yaml": TOKEN for number in range(21)})
-
-    (problem,) = repository.problems()
-
-    assert "Factory 'default' has 20 webhooks, which is the limit." in problem
 
 
 def test_apply_may_replace_a_webhook_of_a_full_factory(repository):
@@ -589,18 +555,6 @@ def test_first_apply_deletes_existing_webhooks_only_with_consent(repository):
     )
     assert before == ["by-hand"]
     assert repository.uids() == {}
-
-
-def test_webhook_without_a_file_is_deleted_only_with_consent(applied_repository):
-    applied_repository.remove("webhooks/source.yaml")
-
-    with pytest.raises(definitions.ConsentNeeded, match="Factory 'default' would lose webhook 'source'"):
-        applied_repository.apply()
-    assert post(applied_repository, "source", "one-token") == 202
-    uid = applied_repository.uids()["source"]
-    applied_repository.apply(may_delete=True)
-
-    assert applied_repository.world.request("POST", f"/webhooks/w/{uid}", body=b"{}").status == 404
 
 
 def test_consent_reason_says_how_to_keep_the_webhook_of_a_renamed_file(applied_repository):

@@ -25,8 +25,3 @@ def test_timestamp_is_read_in_its_unit(text, unit, seconds):
 @pytest.mark.parametrize("unit", list(TimeUnit))
 def test_text_in_another_format_is_not_a_timestamp(text, unit):
     assert seconds_since_1970(text, unit) is None
-
-
-@pytest.mark.parametrize("text", [b"2025-13-09T08:53:20Z", b"2025-10-09 08:53:20Z", b"2025-10-09T08:53:20"])
-def test_invalid_iso_8601_text_is_not_a_timestamp(text):
-    assert seconds_since_1970(text, TimeUnit.ISO8601) is None

@@ -59,13 +59,6 @@ def test_vector_has_a_source_and_the_proof_of_its_scheme(name):
 
 
 @EVERY_SCHEME
-def test_scheme_without_proof_is_experimental(name):
-    scheme = vector_of(name).scheme
-
-    assert scheme.experimental is (scheme.proof.kind is ProofKind.NONE)
-
-
-@EVERY_SCHEME
 def test_vector_verifies(name):
     assert isinstance(vector_of(name).verify(), Verified)
 
