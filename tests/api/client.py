@@ -16,6 +16,7 @@ from hookmill.web.ingress import IngressEndpoint
 from hookmill.web.routes import Routes
 from tests.support.alarms import add_alarm
 from tests.support.service import Answer
+from tests.support.triggers import received
 from tests.support.world import PUBLIC_URL, World
 
 T = TypeVar("T")
@@ -111,11 +112,7 @@ class StockedFactory:
         self.by_url = management.webhooks.create(may, f"by URL of {name}", auth_mode=AuthMode.URL_TOKEN)
         self.secret_name = f"SPARE_{name.upper()}"
         self.secret = management.secrets.create(may, self.secret_name)
-        trigger = {
-            "provider": "webhook",
-            "event": "received",
-            "filter": {"webhook_ids": [self.webhook.webhook.uid], "payload": {"action": ["opened"]}},
-        }
+        trigger = received(self.webhook.webhook.uid, payload={"action": ["opened"]})
         self.automation = management.automations.create(may, f"reader of {name}", prompt=PROMPT, triggers=[trigger])
         answer = api.world.post(self.webhook, json.dumps({"action": "opened", "of": name}).encode())
         assert answer.status == 202

@@ -74,7 +74,7 @@ def test_resolved_alarm_is_neither_snoozed_nor_woken(api):
 
     answers = [api.post(f"{FACTORY}/alarms/{alarm}/snooze", {"hours": 1}), api.post(f"{FACTORY}/alarms/{alarm}/wake")]
 
-    assert [(answer.status, answer.json["code"]) for answer in answers] == [(409, "conflict")] * 2
+    assert [answer.problem for answer in answers] == [(409, "conflict")] * 2
 
 
 def test_alarms_of_the_installation_are_apart_from_those_of_factories(api, stocked):

@@ -80,7 +80,7 @@ def test_second_report_with_another_content_is_refused(attempt):
 
     answer = attempt.report({"state": "failed", "reason": "canary"})
 
-    assert (answer.status, answer.json["code"]) == (409, "conflict")
+    assert answer.problem == (409, "conflict")
     assert answer.json["detail"].endswith("already has another report. The first one counts.")
 
 

@@ -61,7 +61,7 @@ def test_key_has_one_expensive_operation_at_a_time(blocked_backtests, stocked):
     meanwhile = blocked_backtests.api.get(path, key=blocked_backtests.api.viewer)
     blocked_backtests.release.set()
 
-    assert (meanwhile.status, meanwhile.json["code"]) == (429, "too_many_requests")
+    assert meanwhile.problem == (429, "too_many_requests")
     assert meanwhile.headers["retry-after"] == "1"
     assert first.result(SECONDS).status == 200
     assert blocked_backtests.api.get(path, key=blocked_backtests.api.viewer).status == 200

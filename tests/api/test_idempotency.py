@@ -5,6 +5,7 @@ import pytest
 from hookmill.domain.permission import Role
 from hookmill.web.api.idempotency import STORED_BYTES_MAX
 from tests.api.client import PROMPT, Api, StockedFactory
+from tests.support.triggers import received
 
 WEBHOOKS = "/factories/default/webhooks"
 KEY = {"Idempotency-Key": "6f0c0b9e-5a0e-4f4e-9b0c-2f7a3c1d8e55"}
@@ -40,7 +41,7 @@ def test_idempotency_key_of_another_request_is_refused(api, path, body):
 
     answer = api.post(path, body, headers=KEY, key=api.admin)
 
-    assert (answer.status, answer.json["code"]) == (409, "idempotency_key_reused")
+    assert answer.problem == (409, "idempotency_key_reused")
     assert api.get(path, key=api.admin).json == before
 
 
@@ -77,7 +78,7 @@ def test_idempotency_key_has_1_to_255_printable_characters(api, key):
 
 
 def test_every_creation_can_be_retried(api, stocked):
-    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [stocked.webhook.webhook.uid]}}
+    trigger = received(stocked.webhook.webhook.uid)
     creations = {
         "/factories": {"name": "new"},
         WEBHOOKS: {"name": "new"},
@@ -105,7 +106,7 @@ def stored_bytes(api: Api) -> int:
 
 
 def automation(stocked: StockedFactory, prompt: str) -> dict[str, object]:
-    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [stocked.webhook.webhook.uid]}}
+    trigger = received(stocked.webhook.webhook.uid)
     return {"name": "new", "prompt": prompt, "triggers": [trigger]}
 
 
@@ -126,4 +127,4 @@ def test_retry_of_a_large_answer_works_although_it_is_not_stored(api, stocked):
     assert stored_bytes(api) < 1_000
     assert (retry.status, retry.body, retry.headers["location"]) == (201, first.body, first.headers["location"])
     assert retry.headers["idempotency-replayed"] == "true"
-    assert (other.status, other.json["code"]) == (409, "idempotency_key_reused")
+    assert other.problem == (409, "idempotency_key_reused")

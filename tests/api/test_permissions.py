@@ -11,6 +11,7 @@ from hookmill.domain.permission import MayManage, Role
 from hookmill.web.api import application, operations
 from hookmill.web.api.access import MINIMUM_ROLES
 from tests.api.client import PROMPT, Api, StockedFactory
+from tests.support.triggers import received
 
 Body = Callable[[dict[str, str]], Any]
 
@@ -27,7 +28,7 @@ class Row:
 
 
 def _trigger(ids: dict[str, str]) -> dict[str, Any]:
-    return {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [ids["uid"]]}}
+    return received(ids["uid"])
 
 
 FACTORY = "/api/v1/factories/{factory}"

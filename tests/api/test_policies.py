@@ -3,10 +3,11 @@
 from typing import Any
 
 from tests.api.client import PROMPT, Api, StockedFactory
+from tests.support.triggers import received
 
 
 def create(api: Api, stocked: StockedFactory, **fields: Any) -> Any:
-    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [stocked.webhook.webhook.uid]}}
+    trigger = received(stocked.webhook.webhook.uid)
     body = {"name": "with a policy", "prompt": PROMPT, "triggers": [trigger], **fields}
     return api.post("/factories/default/automations", body)
 

@@ -36,7 +36,7 @@ def test_key_at_its_rate_limit_is_answered_429_until_the_window_ends(strictly_li
     refused = strictly_limited_api.get("/me")
     strictly_limited_api.world.clock.advance(seconds=40)
 
-    assert (refused.status, refused.json["code"]) == (429, "too_many_requests")
+    assert refused.problem == (429, "too_many_requests")
     assert (refused.headers["retry-after"], refused.headers["ratelimit-remaining"]) == ("40", "0")
     assert strictly_limited_api.get("/me").status == 200
 

@@ -18,6 +18,7 @@ from hookmill.web.api.fields import PATTERN_HINTS
 from hookmill.web.api.openapi import openapi_document
 from hookmill.web.api.problems import DETAIL_CHARACTERS_MAX, ERRORS_MAX
 from tests.api.client import PROMPT
+from tests.support.triggers import received
 
 WEBHOOKS = "/factories/default/webhooks"
 BODY = b'{"name": "from a form"}'
@@ -44,7 +45,7 @@ BODY = b'{"name": "from a form"}'
 def test_body_with_another_content_type_is_refused(shared_api, content_type):
     answer = shared_api.post(WEBHOOKS, raw=BODY, headers={"Content-Type": content_type})
 
-    assert (answer.status, answer.json["code"]) == (415, "unsupported_media_type")
+    assert answer.problem == (415, "unsupported_media_type")
     assert shared_api.get(WEBHOOKS).json["items"] == []
 
 
@@ -109,14 +110,14 @@ def test_get_and_head_change_nothing(api, stocked):
 def test_body_that_is_not_strict_json_is_refused_with_the_reason(shared_api, body, reason):
     answer = shared_api.post(WEBHOOKS, raw=body)
 
-    assert (answer.status, answer.json["code"]) == (400, "malformed_json")
+    assert answer.problem == (400, "malformed_json")
     assert reason in answer.json["detail"]
 
 
 def test_missing_body_is_refused(shared_api):
     answer = shared_api.post(WEBHOOKS, headers={"Content-Type": "application/json"})
 
-    assert (answer.status, answer.json["code"]) == (400, "malformed_json")
+    assert answer.problem == (400, "malformed_json")
 
 
 def test_body_over_64_kilobytes_is_refused(api):
@@ -168,7 +169,7 @@ def test_body_with_very_many_fields_is_refused_with_one_error(shared_api):
 
     answer = shared_api.post("/factories/default/automations", fields)
 
-    assert (answer.status, answer.json["code"]) == (422, "invalid")
+    assert answer.problem == (422, "invalid")
     assert [error["pointer"] for error in answer.json["errors"]] == [""]
     assert len(answer.body) < 1_000
 
@@ -185,13 +186,7 @@ def test_body_with_very_many_fields_is_refused_with_one_error(shared_api):
             {
                 "name": "x",
                 "prompt": "x",
-                "triggers": [
-                    {
-                        "provider": "webhook",
-                        "event": "received",
-                        "filter": {"webhook_ids": ["wh_0"], "payload": {f"k{number}": 1 for number in range(50_000)}},
-                    }
-                ],
+                "triggers": [received("wh_0", payload={f"k{number}": 1 for number in range(50_000)})],
             },
         ),
     ],
@@ -233,7 +228,7 @@ def test_refusal_lists_at_most_20_errors(shared_api, path, body):
 def test_text_with_invalid_characters_is_refused_with_its_pointer(shared_api, path, body, pointer):
     answer = shared_api.post(path, raw=body)
 
-    assert (answer.status, answer.json["code"]) == (422, "invalid")
+    assert answer.problem == (422, "invalid")
     assert [error["pointer"] for error in answer.json["errors"]] == [pointer]
 
 
@@ -348,7 +343,7 @@ def test_key_that_is_revoked_while_the_body_arrives_is_refused(api, path, body):
     headers = {"Authorization": f"Bearer {created.token.reveal()}", "Content-Type": "application/json"}
     answer = api.world.request("POST", f"/api/v1{path}", headers=headers, body=slow_body())
 
-    assert (answer.status, answer.json["code"]) == (401, "authentication_failed")
+    assert answer.problem == (401, "authentication_failed")
     assert answer.headers["www-authenticate"] == "Bearer"
     assert api.get(WEBHOOKS).json["items"] == []
 
@@ -445,22 +440,16 @@ def test_invalid_field_is_named_by_its_json_pointer(api, stocked, body, pointer)
 def test_value_of_another_type_is_refused_and_not_converted(shared_api, path, body, pointer):
     answer = shared_api.post(path, body, key=shared_api.admin)
 
-    assert (answer.status, answer.json["code"]) == (422, "invalid")
+    assert answer.problem == (422, "invalid")
     assert [error["pointer"] for error in answer.json["errors"]] == [pointer]
 
 
 def test_every_error_in_a_filter_is_named_by_its_json_pointer(api, stocked):
-    triggers = [
-        {
-            "provider": "webhook",
-            "event": "received",
-            "filter": {"webhook_ids": [stocked.webhook.webhook.uid], "payload": {"a": {"in": 5}, "b": {}}},
-        }
-    ]
+    triggers = [received(stocked.webhook.webhook.uid, payload={"a": {"in": 5}, "b": {}})]
 
     answer = api.post("/factories/default/automations", {"name": "x", "prompt": PROMPT, "triggers": triggers})
 
-    assert (answer.status, answer.json["code"]) == (422, "invalid")
+    assert answer.problem == (422, "invalid")
     assert {error["pointer"] for error in answer.json["errors"]} == {
         "/triggers/0/filter/payload/a/in",
         "/triggers/0/filter/payload/b",
@@ -539,7 +528,7 @@ def test_unknown_or_invalid_parameter_is_refused_by_name(shared_api, query, para
 def test_any_other_spelling_of_a_path_is_not_found(shared_api, path):
     answer = shared_api.get(path, key=shared_api.admin)
 
-    assert (answer.status, answer.json["code"]) == (404, "not_found")
+    assert answer.problem == (404, "not_found")
     assert "location" not in answer.headers
 
 
@@ -560,7 +549,7 @@ def test_405_and_options_list_the_methods_of_the_path(shared_api):
     refused = shared_api.request("PUT", WEBHOOKS)
     options = shared_api.request("OPTIONS", WEBHOOKS, key="")
 
-    assert (refused.status, refused.json["code"]) == (405, "method_not_allowed")
+    assert refused.problem == (405, "method_not_allowed")
     assert refused.headers["allow"] == "GET, HEAD, OPTIONS, POST"
     assert (options.status, options.headers["allow"], options.body) == (204, "GET, HEAD, OPTIONS, POST", b"")
 
@@ -599,7 +588,7 @@ def test_urls_do_not_contain_a_forged_host(api, forged):
 def test_ambiguous_request_is_refused(shared_api):
     answer = shared_api.get("/me", headers=[("Host", "a.test"), ("Host", "b.test")])
 
-    assert (answer.status, answer.json["code"]) == (400, "malformed_request")
+    assert answer.problem == (400, "malformed_request")
 
 
 @pytest.mark.parametrize("number", ["0.12345678901234567890123", "1e400", "-1.5e-400"])
@@ -608,16 +597,7 @@ def test_numbers_of_a_filter_are_saved_without_rounding(api, number):
     body = {
         "name": "exact",
         "prompt": "Look.",
-        "triggers": [
-            {
-                "provider": "webhook",
-                "event": "received",
-                "filter": {
-                    "webhook_ids": [webhook.webhook.uid],
-                    "payload": {"amount": {"$gte": "NUMBER", "$lte": "NUMBER"}},
-                },
-            }
-        ],
+        "triggers": [received(webhook.webhook.uid, payload={"amount": {"$gte": "NUMBER", "$lte": "NUMBER"}})],
     }
     raw = json.dumps(body).replace('"NUMBER"', number).encode()
 

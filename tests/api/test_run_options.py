@@ -6,12 +6,13 @@ import pytest
 
 from hookmill.web.api.bodies import AutomationChanges
 from tests.api.client import PROMPT, Api, StockedFactory
+from tests.support.triggers import received
 
 FIELDS = {"pr": "/pull_request/number", "title": {"pointer": "/pull_request/title", "max_characters": 5}}
 
 
 def create(api: Api, stocked: StockedFactory, **fields: Any) -> Any:
-    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [stocked.webhook.webhook.uid]}}
+    trigger = received(stocked.webhook.webhook.uid)
     body = {"name": "with options", "prompt": PROMPT, "triggers": [trigger], **fields}
     return api.post("/factories/default/automations", body)
 

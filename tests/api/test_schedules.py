@@ -10,13 +10,10 @@ from hookmill.domain.moment import parse_iso
 from hookmill.domain.permission import Role
 from hookmill.store.runs import reading
 from tests.api.client import PROMPT, Api
+from tests.support.triggers import cron_fired, received
 
 AUTOMATIONS = "/factories/default/automations"
-SCHEDULE = {
-    "provider": "schedule",
-    "event": "cron_fired",
-    "schedule": {"name": "nightly", "cron": "0 3 * * *", "timezone": "Europe/Berlin", "catch_up": "none"},
-}
+SCHEDULE = cron_fired("nightly", "0 3 * * *", timezone="Europe/Berlin", catch_up="none")
 
 
 def create(api: Api, *triggers: Any, **fields: Any) -> Any:
@@ -49,7 +46,7 @@ def test_new_schedule_is_shown_and_listed_with_its_next_time(api):
 
 
 def test_triggers_can_be_sent_back_as_they_were_read(api, stocked):
-    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [stocked.webhook.webhook.uid]}}
+    trigger = received(stocked.webhook.webhook.uid)
     path = f"{AUTOMATIONS}/{create(api, SCHEDULE, trigger).json['automation_id']}"
 
     before = api.get(path).json

@@ -6,6 +6,7 @@ from hookmill.domain.errors import Conflict
 from hookmill.domain.permission import Channel, Role
 from hookmill.domain.webhook import AuthMode
 from hookmill.management import UNSET
+from tests.support.triggers import received
 
 
 def test_changes_in_one_transaction_are_committed_together(world):
@@ -126,7 +127,7 @@ def test_change_without_a_difference_adds_no_version(world):
 def test_automation_of_another_factory_does_not_change_a_webhook(world):
     source = world.webhook("source")
     other_factory = world.operator_of_new_factory()
-    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [source.webhook.uid]}}
+    trigger = received(source.webhook.uid)
 
     world.management.automations.create(other_factory, "theirs", prompt="Look.", triggers=[trigger])
 

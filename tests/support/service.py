@@ -41,6 +41,11 @@ class Answer:
     def json(self) -> Any:
         return json.loads(self.body)
 
+    @property
+    def problem(self) -> tuple[int, Any]:
+        """The status and the code of an answer that reports an error."""
+        return self.status, self.json["code"]
+
 
 @dataclass(slots=True)
 class Service:
