@@ -30,15 +30,15 @@ from playwright.sync_api import (
 from hookmill.domain.permission import MayAdminister, MayManage, Role
 from hookmill.domain.secret import SecretValue
 from hookmill.management import Management
+from tests.dashboard.client import PASSWORD, Dashboard, Visitor, dashboard_for_test
 from tests.support.browser import chromium
 from tests.support.counts import are_full
 from tests.support.passwords import quick_passwords
 from tests.support.service import Service, operator, serving
 from tests.support.waiting import LONG_SECONDS
 
-__all__ = ["quick_passwords"]
+__all__ = ["PASSWORD", "quick_passwords"]
 
-PASSWORD = "correct horse battery staple"
 SCREENSHOTS = Path(os.environ.get("HOOKMILL_TEST_SCREENSHOTS", "test-artefacts/screenshots"))
 CHROMIUM_ARGUMENTS = [
     "--no-sandbox",
@@ -150,7 +150,7 @@ class Profile:
     def __init__(self, browser: Browser, installation: Installation, **options: Any) -> None:
         self.problems: list[str] = []
         self._installation = installation
-        self.context = browser.new_context(**options)
+        self.context = browser.new_context(base_url=installation.base_url, **options)
         self.context.set_default_timeout(1_000 * LONG_SECONDS)
         self.context.on("console", lambda message: self.problems.append(f"console: {message.text}"))
         self.context.on("weberror", lambda error: self.problems.append(f"error: {error.error}"))
@@ -191,7 +191,7 @@ def new_profile(browser: Browser, installation: Installation) -> Iterator[Callab
 
 
 def sign_in(page: Page, installation: Installation, email: str = "ada@example.com") -> None:
-    page.goto(installation.url("/sign-in"))
+    page.goto("/sign-in")
     enter_credentials(page, email)
     page.wait_for_url(re.compile(r"/(f/|$)"))
 
@@ -204,6 +204,18 @@ def enter_credentials(page: Page, email: str = "ada@example.com") -> None:
     email_field.fill(email)
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Sign in").click()
+
+
+def press(page: Page, name: str) -> None:
+    page.get_by_role("button", name=name).click()
+
+
+def expect_text(page: Page, text: str) -> None:
+    expect(page.get_by_text(text)).to_be_visible()
+
+
+def expect_heading(page: Page, name: str) -> None:
+    expect(page.get_by_role("heading", name=name)).to_be_visible()
 
 
 def sign_in_new_viewer(page: Page, installation: Installation, email: str, name: str) -> None:
@@ -280,7 +292,7 @@ def check_accessibility(
         context = admin_profile if signed_in else new_profile()
         page = context.new_page()
         page.set_viewport_size(WIDE)
-        page.goto(installation.url(path))
+        page.goto(path)
         if prepare is not None:
             prepare(page)
         if are_full():
@@ -341,3 +353,26 @@ def accessibility_violations(page: Page, rules: dict[str, Any]) -> list[str]:
         if violation["impact"] in {"serious", "critical"}
         for node in violation["nodes"]
     ]
+
+
+# Without a browser
+
+
+@pytest.fixture
+def dashboard(sqlite_store: str) -> Iterator[Dashboard]:
+    yield from dashboard_for_test(sqlite_store)
+
+
+@pytest.fixture
+def viewer(dashboard: Dashboard) -> Visitor:
+    return dashboard.member("viewer@example.com", roles={"default": Role.VIEWER})
+
+
+@pytest.fixture
+def manager(dashboard: Dashboard) -> Visitor:
+    return dashboard.member("manager@example.com", roles={"default": Role.MANAGER})
+
+
+@pytest.fixture
+def admin(dashboard: Dashboard) -> Visitor:
+    return dashboard.member("admin@example.com", is_admin=True)

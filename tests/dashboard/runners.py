@@ -13,6 +13,7 @@ from hookmill.management import WebhookWithSecret
 from hookmill.runs.runners.command import CommandSettings
 from tests.dashboard.conftest import Installation, create_first_admin
 from tests.support.service import serving
+from tests.support.triggers import received
 
 WAITING_SCRIPT: Final = "import time\nprint('it waits', flush=True)\ntime.sleep(600)\n"
 WAITING_RUNNER: Final = {"waits": [sys.executable, "-c", WAITING_SCRIPT]}
@@ -42,7 +43,7 @@ def create_automation(
     installation: Installation, name: str, webhook: WebhookWithSecret, *, runner: str = "package"
 ) -> str:
     """Create an automation that every delivery to the webhook triggers. Returns its id."""
-    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
+    trigger = received(webhook.webhook.uid)
     return installation.management.automations.create(
         installation.may, name, prompt="Look at it.", triggers=[trigger], runner=runner
     ).id

@@ -14,11 +14,12 @@ from hookmill.store.runs import attempts, claims
 from hookmill.store.runs.executors import ExecutorId
 from tests.dashboard.client import Dashboard
 from tests.support.passwords import quick_passwords
+from tests.support.triggers import cron_fired
 from tests.support.world import World
 
 __all__ = ["quick_passwords"]
 
-SCHEDULE = {"provider": "schedule", "event": "cron_fired", "schedule": {"name": "nightly", "cron": "0 3 * * *"}}
+SCHEDULE = cron_fired("nightly", "0 3 * * *")
 
 
 @pytest.fixture

@@ -1,33 +1,15 @@
 """The pages of alarms, and the marks in the navigation."""
 
-from collections.abc import Iterator
-
-import pytest
 from playwright.sync_api import expect
 
-from hookmill.domain.permission import Role
 from hookmill.store.database import open_database, sqlite_url
-from tests.dashboard.client import Dashboard, Elements, Visitor, dashboard_for_test, text_of
+from tests.dashboard.client import Dashboard, Elements, Visitor, text_of
+from tests.dashboard.conftest import press
 from tests.support.alarms import add_alarm
 from tests.support.world import START_US
 
 LIST = "/f/default/alarms"
 HOUR = 3_600_000_000
-
-
-@pytest.fixture
-def dashboard(sqlite_store: str) -> Iterator[Dashboard]:
-    yield from dashboard_for_test(sqlite_store)
-
-
-@pytest.fixture
-def manager(dashboard: Dashboard) -> Visitor:
-    return dashboard.member("manager@example.com", roles={"default": Role.MANAGER})
-
-
-@pytest.fixture
-def admin(dashboard: Dashboard) -> Visitor:
-    return dashboard.member("admin@example.com", is_admin=True)
 
 
 def add(dashboard: Dashboard, subject_id: str = "wh_1", **options: int) -> str:
@@ -79,9 +61,7 @@ def test_manager_snoozes_and_wakes_an_alarm(dashboard, manager):
     assert "State open" in text_of(manager.get(path).body)
 
 
-def test_viewer_sees_what_to_do_and_no_button(dashboard):
-    viewer = dashboard.member("viewer@example.com", roles={"default": Role.VIEWER})
-
+def test_viewer_sees_what_to_do_and_no_button(dashboard, viewer):
     text = text_of(viewer.get(f"{LIST}/{add(dashboard)}").body)
 
     assert "What to do Look up the reason in the delivery log: " in text
@@ -113,11 +93,11 @@ def test_alarm_is_snoozed_in_the_browser(page, installation):
     with open_database(sqlite_url(installation.service.data_dir / "hookmill.db")) as database:
         add_alarm(database, installation.may.factory.id, "wh_1", name="<b>orders</b>")
         add_alarm(database, installation.may.factory.id, "wh_2", resolved_at=START_US)
-    page.goto(installation.url(LIST))
+    page.goto(LIST)
     expect(page.get_by_role("link", name="Alarms open")).to_be_visible()
     page.get_by_role("link", name="Authentication fails").first.click()
     page.get_by_label("Send no messages for").select_option("3 days")
-    page.get_by_role("button", name="Snooze").click()
+    press(page, "Snooze")
 
     expect(page.get_by_role("status")).to_contain_text("Alarm snoozed")
     expect(page.get_by_role("link", name="Alarms", exact=True)).to_be_visible()

@@ -12,7 +12,8 @@ from hookmill.domain.delivery import Label
 from hookmill.domain.ids import delivery_id
 from hookmill.domain.permission import MayManage
 from hookmill.management import WebhookWithSecret
-from tests.dashboard.conftest import Installation, overflow_pixels
+from tests.dashboard.conftest import Installation, expect_heading, expect_text, overflow_pixels, press
+from tests.support.triggers import received
 from tests.support.waiting import until
 
 LOG = "/f/default/deliveries"
@@ -35,11 +36,7 @@ def webhook(installation: Installation) -> WebhookWithSecret:
 @pytest.fixture(scope="module")
 def automation(installation: Installation, webhook: WebhookWithSecret) -> str:
     payload = {"action": ["opened"], "issue": {"labels": {"not_in": ["wontfix"]}}}
-    trigger = {
-        "provider": "webhook",
-        "event": "received",
-        "filter": {"webhook_ids": [webhook.webhook.uid], "payload": payload},
-    }
+    trigger = received(webhook.webhook.uid, payload=payload)
     return installation.management.automations.create(
         installation.may, "triage", prompt="Look.", triggers=[trigger]
     ).name
@@ -60,7 +57,7 @@ def test_log_shows_each_attempt_with_the_reason_of_its_rejection(page, installat
     assert installation.service.post(webhook, token="wrong").status == 401
     assert installation.service.post(webhook, b" " * 262_145).status == 413
 
-    page.goto(installation.url(f"{LOG}?webhook={webhook.webhook.uid}"))
+    page.goto(f"{LOG}?webhook={webhook.webhook.uid}")
 
     rows = page.locator("#log tr")
     expect(rows).to_have_count(5)
@@ -79,27 +76,27 @@ def test_log_is_filtered_by_label_time_event_and_delivery_id(page, installation)
     delivery = deliver(installation, webhook, '{"n": 1}', **{"X-Service-Delivery-Id": "event-a"})
     deliver(installation, webhook, '{"n": 2}', **{"X-Service-Delivery-Id": "event-b"})
     assert installation.service.post(webhook, b"{").status == 400
-    page.goto(installation.url(LOG))
+    page.goto(LOG)
     page.get_by_label("Webhook").select_option(label="filtered")
 
     page.get_by_label("Event or delivery id").fill("event-a")
-    page.get_by_role("button", name="Filter").click()
+    press(page, "Filter")
     expect(page.locator("#log tr[data-key]")).to_have_count(1)
     expect(page.locator("#log tr[data-key]")).to_have_attribute("id", delivery)
 
     page.get_by_label("Event or delivery id").fill("")
     page.get_by_label("Label").select_option(label="Rejected (invalid JSON)")
-    page.get_by_role("button", name="Filter").click()
+    press(page, "Filter")
     expect(page.locator("#log tr[data-key]")).to_have_count(1)
 
     page.get_by_label("Label").select_option(label="All")
     page.get_by_label("Until (UTC)").fill("2001-01-01T00:00:00")
-    page.get_by_role("button", name="Filter").click()
+    press(page, "Filter")
     expect(page.locator("#log-empty")).to_contain_text("No deliveries match")
 
     page.get_by_label("Until (UTC)").fill("")
     page.get_by_label("Event or delivery id").fill(delivery)
-    page.get_by_role("button", name="Filter").click()
+    press(page, "Filter")
     expect(page).to_have_url(installation.url(f"{LOG}/{delivery}"))
 
 
@@ -107,21 +104,21 @@ def test_event_type_is_shown_and_filters_the_log(page, installation):
     webhook = installation.management.webhooks.create(installation.may, "typed", event_header="X-Kind")
     delivery = deliver(installation, webhook, '{"n": 1}', **{"X-Kind": "order <paid>"})
     deliver(installation, webhook, '{"n": 2}', **{"X-Kind": "order refunded"})
-    page.goto(installation.url(LOG))
+    page.goto(LOG)
     page.get_by_label("Webhook").select_option(label="typed")
 
     page.get_by_label("Event type").fill("order <paid>")
-    page.get_by_role("button", name="Filter").click()
+    press(page, "Filter")
 
     expect(page.locator("#log tr[data-key]")).to_have_count(1)
     expect(page.locator(f"#{delivery} td.event")).to_contain_text("order <paid>")
     assert page.get_by_label("Event type").input_value() == "order <paid>"
-    page.goto(installation.url(f"{LOG}/{delivery}"))
+    page.goto(f"{LOG}/{delivery}")
     expect(page.locator("dl.facts")).to_contain_text("order <paid> (not signed)")
 
 
 def test_invalid_filter_is_reported_at_its_field(page, installation):
-    page.goto(installation.url(f"{LOG}?since=2026-01-02T00:00&until=2026-01-01T00:00&label=lost"))
+    page.goto(f"{LOG}?since=2026-01-02T00:00&until=2026-01-01T00:00&label=lost")
 
     expect(page.get_by_label("Until (UTC)")).to_have_attribute("aria-invalid", "true")
     expect(page.locator("#until-problem")).to_contain_text("The end must be later than the start")
@@ -143,7 +140,7 @@ def test_dropped_attempts_are_shown_in_the_log(page, installation):
         "all dropped attempts are counted",
     )
 
-    page.goto(installation.url(f"{LOG}?webhook={webhook.webhook.uid}"))
+    page.goto(f"{LOG}?webhook={webhook.webhook.uid}")
 
     expect(page.locator("#log tr").first).to_contain_text(
         re.compile(r"flooded: 5 dropped attempts \(over the rate limit deliveries_per_minute\) between")
@@ -154,23 +151,23 @@ def test_delivery_page_explains_why_an_automation_was_triggered(page, installati
     started = deliver(installation, webhook, '{"action": "opened", "issue": {"labels": ["bug"]}}')
     not_started = deliver(installation, webhook, '{"action": "closed", "issue": {"labels": ["bug"]}}')
 
-    page.goto(installation.url(f"{LOG}/{started}"))
+    page.goto(f"{LOG}/{started}")
     triage = page.locator("section.card", has=page.get_by_role("link", name="triage"))
     expect(triage.get_by_text("Would trigger", exact=True)).to_be_visible()
     expect(page.locator("tr", has_text="triage")).to_have_count(1)
     expect(page.locator(".tree")).to_contain_text('"opened"')
 
-    page.goto(installation.url(f"{LOG}/{not_started}"))
+    page.goto(f"{LOG}/{not_started}")
     expect(triage.get_by_text("Would not trigger", exact=True)).to_be_visible()
     row = page.locator("tr", has_text="/action")
     expect(row).to_contain_text('in ["opened"]')
     expect(row.get_by_role("cell")).to_have_text(['in ["opened"]', '"closed"', "no"])
-    expect(page.get_by_text("This delivery started no run.")).to_be_visible()
+    expect_text(page, "This delivery started no run.")
 
 
 def test_delivery_is_replayed_with_the_keyboard_alone(page, installation, webhook, automation):
     delivery = deliver(installation, webhook, '{"action": "opened", "issue": {"labels": ["again"]}}')
-    page.goto(installation.url(f"{LOG}/{delivery}"))
+    page.goto(f"{LOG}/{delivery}")
 
     for _ in range(60):
         page.keyboard.press("Tab")
@@ -181,7 +178,7 @@ def test_delivery_is_replayed_with_the_keyboard_alone(page, installation, webhoo
     page.keyboard.press("Enter")
 
     expect(page.get_by_role("status").first).to_contain_text("Delivery replayed")
-    expect(page.get_by_text("replay 1")).to_be_visible()
+    expect_text(page, "replay 1")
     assert [run.replay_number for run in installation.management.runs.of_delivery(installation.may, delivery)] == [1, 0]
 
 
@@ -189,14 +186,14 @@ def test_replay_is_rejected_if_no_automation_would_be_triggered(page, installati
     webhook = installation.management.webhooks.create(installation.may, "no longer selected")
     create_automation(installation, "deleted", webhook)
     delivery = deliver(installation, webhook)
-    page.goto(installation.url(f"{LOG}/{delivery}"))
+    page.goto(f"{LOG}/{delivery}")
     installation.management.automations.delete(installation.may, "deleted")
 
-    page.get_by_role("button", name="Replay").click()
+    press(page, "Replay")
 
     expect(page.get_by_role("alert")).to_contain_text("Nothing was started")
-    expect(page.get_by_role("heading", name="Delivery")).to_be_visible()
-    expect(page.get_by_text("so a replay would start no run")).to_be_visible()
+    expect_heading(page, "Delivery")
+    expect_text(page, "so a replay would start no run")
     expect(page.get_by_role("button", name="Replay")).to_have_count(0)
 
 
@@ -228,13 +225,13 @@ def test_log_shows_how_many_runs_each_delivery_started(page, installation):
     deliver(installation, selected, '{"to": "one"}')
     deliver(installation, unselected, '{"to": "nobody"}')
 
-    page.goto(installation.url(f"{LOG}?webhook={selected.webhook.uid}"))
+    page.goto(f"{LOG}?webhook={selected.webhook.uid}")
     expect(page.locator("#log td.runs")).to_have_text(["1 run", "2 runs"])
     page.get_by_role("link", name="2 runs").click()
     expect(page).to_have_url(re.compile("/deliveries/dlv_[0-9a-f]+#runs$"))
     expect(page.get_by_role("row").filter(has=page.get_by_text(re.compile("^(one|another)$")))).to_have_count(2)
 
-    page.goto(installation.url(f"{LOG}?webhook={unselected.webhook.uid}"))
+    page.goto(f"{LOG}?webhook={unselected.webhook.uid}")
     expect(page.locator("#log td.runs")).to_have_text("none")
     expect(page.locator("#log")).to_contain_text("no id")
 
@@ -247,9 +244,9 @@ def test_automations_of_other_webhooks_are_listed_separately(page, installation)
     )
     create_automation(installation, "outside", other, may=may)
     delivery = deliver(installation, webhook)
-    page.goto(installation.url(f"/f/apart/deliveries/{delivery}"))
+    page.goto(f"/f/apart/deliveries/{delivery}")
     other_automation = page.locator(".elsewhere li", has_text="outside")
-    expect(page.get_by_text("No automation selects source.")).to_be_visible()
+    expect_text(page, "No automation selects source.")
     expect(other_automation.get_by_text("selects another webhook")).to_be_visible()
 
     for name in ("first of two", "second of two", "disabled of two"):
@@ -257,7 +254,7 @@ def test_automations_of_other_webhooks_are_listed_separately(page, installation)
     create_automation(installation, "not matching", webhook, may=may, payload={"at": {"exists": False}})
     create_automation(installation, "matching", webhook, may=may)
     installation.management.webhooks.delete(may, webhook.webhook.uid)
-    page.goto(installation.url(f"/f/apart/deliveries/{delivery}"))
+    page.goto(f"/f/apart/deliveries/{delivery}")
 
     assert page.locator("section.card h3 a").all_inner_texts() == ["matching", "not matching"]
     expect(page.locator("section.card .tag.no")).to_have_text(["Would not trigger", "failed", "no"])
@@ -275,10 +272,10 @@ def test_rejected_delivery_has_no_payload_and_no_replay(page, installation, webh
         installation.may, webhook="source", label=Label.REJECTED_AUTH, limit=1
     )[0]
 
-    page.goto(installation.url(f"{LOG}/{delivery_id(rejected.key)}"))
+    page.goto(f"{LOG}/{delivery_id(rejected.key)}")
 
-    expect(page.get_by_text("Only accepted deliveries have")).to_be_visible()
-    expect(page.get_by_text("127.0.0.1")).to_be_visible()
+    expect_text(page, "Only accepted deliveries have")
+    expect_text(page, "127.0.0.1")
     expect(page.get_by_role("link", name="Download")).to_have_count(0)
     expect(page.get_by_role("button", name="Replay")).to_have_count(0)
 
@@ -286,7 +283,7 @@ def test_rejected_delivery_has_no_payload_and_no_replay(page, installation, webh
 def test_payload_is_downloaded_byte_for_byte(page, installation, webhook):
     body = '{"b":1, "a" : "\\u00e9 é",\n "number": 1.0e2}'
     delivery = deliver(installation, webhook, body)
-    page.goto(installation.url(f"{LOG}/{delivery}"))
+    page.goto(f"{LOG}/{delivery}")
 
     with page.expect_download() as downloading:
         page.get_by_role("link", name="Download event-payload.json").click()
@@ -304,7 +301,7 @@ def test_hostile_payload_is_shown_as_text(page, installation, webhook, kind):
     delivery = deliver(installation, webhook, body)
 
     for raw in ("", "?raw=all"):
-        answer = page.goto(installation.url(f"{LOG}/{delivery}{raw}"))
+        answer = page.goto(f"{LOG}/{delivery}{raw}")
         assert answer is not None
         assert answer.status == 200
 
@@ -341,7 +338,7 @@ def test_delivery_pages_are_accessible(check_accessibility, installation, automa
 def test_new_automation_is_created_from_a_delivery(page, installation):
     webhook = installation.management.webhooks.create(installation.may, "git host")
     delivery = installation.service.post(webhook, b'{"action": "opened"}').delivery_id
-    page.goto(installation.url(f"{LOG}/{delivery}"))
+    page.goto(f"{LOG}/{delivery}")
 
     page.get_by_role("link", name="New automation from this delivery").click()
 

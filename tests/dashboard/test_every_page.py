@@ -143,7 +143,7 @@ def test_every_page_marks_the_focus_and_fits_narrow_screens(page, installation, 
         uses_keyboard = number % KEYBOARD_CHECK_EVERY == 0
         if uses_keyboard:
             page.set_viewport_size(WIDE)
-        answer = page.goto(installation.url(path))
+        answer = page.goto(path)
         assert answer is not None
         assert answer.status < 500, path
         if page.get_by_role("main").count() == 0:
@@ -165,7 +165,7 @@ def test_every_page_marks_the_focus_and_fits_narrow_screens(page, installation, 
 @pytest.mark.timeout(900)
 def test_every_page_is_accessible(page, installation, paths, check_accessibility):
     for path in paths:
-        page.goto(installation.url(path))
+        page.goto(path)
         # Other answers are parts of pages.
         if page.get_by_role("main").count():
             check_accessibility(path.partition("?")[0].strip("/").replace("/", "-"), path)
@@ -173,7 +173,7 @@ def test_every_page_is_accessible(page, installation, paths, check_accessibility
 
 def test_menu_of_a_narrow_screen_opens_and_closes_by_link(page, installation):
     page.set_viewport_size({"width": 320, "height": 740})
-    page.goto(installation.url("/f/default/deliveries"))
+    page.goto("/f/default/deliveries")
     links = page.get_by_role("navigation", name="Factory").get_by_role("link")
     height = page.get_by_role("banner").evaluate("element => element.getBoundingClientRect().height")
     expect(links.first).to_be_hidden()
@@ -193,7 +193,7 @@ def test_menu_of_a_narrow_screen_opens_and_closes_by_link(page, installation):
 
     expect(page.get_by_role("link", name="Menu: Automations")).to_be_visible()
     assert height < 60
-    page.goto(installation.url("/team/keys"))
+    page.goto("/team/keys")
     expect(page.get_by_role("link", name="Audit log")).to_be_visible()
     page.get_by_role("link", name="Menu: Team").press("Enter")
     page.get_by_role("link", name="All factories").press("Enter")

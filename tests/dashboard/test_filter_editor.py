@@ -11,6 +11,7 @@ from hookmill.domain.payload import Parsed
 from hookmill.web.dashboard import filter_editor
 from hookmill.web.dashboard.automation_editor import PolicyDraft
 from hookmill.web.dashboard.filter_editor import CannotToggle, Node, read_filter, read_triggers, toggle_field, tree
+from tests.support.triggers import received
 
 RTL = "\u202e"
 HOSTILE = {
@@ -234,7 +235,7 @@ def test_every_fault_of_a_filter_has_its_pointer(filter_text, pointers):
         ([{}], "/0"),
         ([{"provider": "webhook", "event": "received", "filter": {}}], "/0/filter/webhook_ids"),
         (
-            [{"provider": "webhook", "event": "received", "filter": {"webhook_ids": ["wh_1"], "payload": {"a": {}}}}],
+            [received("wh_1", payload={"a": {}})],
             "/0/filter/payload/a",
         ),
     ],

@@ -1,28 +1,16 @@
 """Payload filters on the pages, without a browser: the editor's help, problems and explanations."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from hookmill.domain.filters import OPERATORS
 from hookmill.domain.ids import delivery_id
-from hookmill.domain.permission import Role
 from hookmill.management import WebhookWithSecret
-from tests.dashboard.client import Dashboard, Visitor, dashboard_for_test, text_of
+from tests.dashboard.client import Dashboard, Visitor, text_of
 
 EDITOR = "/f/default/automations/new"
-
-
-@pytest.fixture
-def dashboard(sqlite_store: str) -> Iterator[Dashboard]:
-    yield from dashboard_for_test(sqlite_store)
-
-
-@pytest.fixture
-def manager(dashboard: Dashboard) -> Visitor:
-    return dashboard.member("mia@example.com", roles={"default": Role.MANAGER})
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """The home page of a factory: what needs attention, the first steps, and the webhooks with their last 24 hours."""
 
-from collections.abc import Iterator
 from typing import Final
 
 import pytest
@@ -17,19 +16,11 @@ from hookmill.domain.webhook import AuthMode, WebhookState
 from hookmill.management.activity import HOUR_US, Hour
 from hookmill.web.dashboard.chart import HEIGHT, chart
 from tests.dashboard.client import Dashboard, Elements, Visitor, dashboard_for_test, text_of
+from tests.dashboard.conftest import expect_heading, press
+from tests.support.triggers import cron_fired
 from tests.support.world import World
 
 AGREED: Final = "agreed upon"
-
-
-@pytest.fixture
-def dashboard(sqlite_store: str) -> Iterator[Dashboard]:
-    yield from dashboard_for_test(sqlite_store)
-
-
-@pytest.fixture
-def manager(dashboard: Dashboard) -> Visitor:
-    return dashboard.member("mia@example.com", roles={"default": Role.MANAGER})
 
 
 def home_text(visitor: Visitor) -> str:
@@ -244,7 +235,7 @@ def test_first_steps_are_shown_until_a_run_has_succeeded(dashboard, manager):
 def test_schedule_and_its_run_complete_no_first_step(dashboard, manager):
     world = dashboard.world
     world.webhook("ci")
-    schedule = {"provider": "schedule", "event": "cron_fired", "schedule": {"name": "a", "cron": "@daily"}}
+    schedule = cron_fired("a", "@daily")
     automation = world.management.automations.create(world.may, "nightly", prompt="x", triggers=[schedule])
     world.management.automations.start_run(world.may, automation.id)
     with world.database.write() as tx:
@@ -322,21 +313,21 @@ def test_one_delivery_among_a_million_is_drawn():
 
 
 def test_home_page_leads_to_the_first_successful_run(page, installation):
-    page.goto(installation.url("/f/default"))
+    page.goto("/f/default")
     open_page = page.context.new_page()
-    open_page.goto(installation.url("/f/default"))
+    open_page.goto("/f/default")
     steps = open_page.get_by_role("region", name="First steps")
     expect(steps).not_to_contain_text("Run succeeded")
     expect(steps).to_contain_text("first has no filter, so every delivery starts a run.")
     page.get_by_role("link", name="first", exact=True).first.click()
     page.goto(page.url + "#rotate")
-    page.get_by_role("button", name="Rotate secret now").click()
+    press(page, "Rotate secret now")
     secret = page.locator("#secret").inner_text()
     first = installation.management.webhooks.get(installation.may, "first")
     answer = installation.service.request(
         "POST", first.ingress_path(), headers={"Authorization": f"Bearer {secret}"}, body=b'{"it": "works"}'
     )
-    page.goto(installation.url("/f/default"))
+    page.goto("/f/default")
 
     assert answer.status == 202
     card = page.locator(".webhooks .card").filter(has=page.get_by_role("link", name="first", exact=True))
@@ -347,7 +338,7 @@ def test_home_page_leads_to_the_first_successful_run(page, installation):
     # The open page has updated itself.
     expect(steps).to_contain_text("Run succeeded: view the run. done")
     steps.get_by_role("link", name="view the run").click()
-    expect(open_page.get_by_role("heading", name="Run of first")).to_be_visible()
-    page.goto(installation.url("/f/default"))
-    expect(page.get_by_role("heading", name="Webhooks")).to_be_visible()
+    expect_heading(open_page, "Run of first")
+    page.goto("/f/default")
+    expect_heading(page, "Webhooks")
     expect(page.get_by_role("region", name="First steps")).to_have_count(0)

@@ -9,7 +9,7 @@ from playwright.sync_api import Locator, Page, expect
 from hookmill.domain.ids import run_id
 from hookmill.domain.run import RunState
 from hookmill.domain.webhook import WebhookState
-from tests.dashboard.conftest import PASSWORD, Installation
+from tests.dashboard.conftest import PASSWORD, Installation, expect_text
 from tests.dashboard.runners import create_automation, create_manager, installation_with_runners
 from tests.support.waiting import until
 
@@ -102,7 +102,7 @@ def keyboard(page: Page) -> Keyboard:
 @pytest.mark.proof
 def test_member_sets_and_changes_the_password_and_signs_out(signed_out_page, installation):
     keyboard = Keyboard(signed_out_page)
-    signed_out_page.goto(installation.url(create_manager(installation, "kay@example.com", "Kay")))
+    signed_out_page.goto(create_manager(installation, "kay@example.com", "Kay"))
     keyboard.type("Password", PASSWORD)
     keyboard.type("Confirm password", PASSWORD)
     keyboard.press_button("Set password and sign in")
@@ -138,14 +138,14 @@ def test_member_sets_and_changes_the_password_and_signs_out(signed_out_page, ins
 @pytest.mark.proof
 def test_webhook_is_created_managed_and_deleted(keyboard, installation):
     page = keyboard.page
-    page.goto(installation.url("/f/default"))
+    page.goto("/f/default")
     keyboard.follow_link("Create webhook")
     expect(page.get_by_label("Name", exact=True)).to_be_focused()
     page.keyboard.type("by keyboard")
     keyboard.press("Tab")
     keyboard.press("ArrowDown")
     keyboard.select("Signature scheme", "Stripe")
-    expect(page.get_by_text("Setup:")).to_be_visible()
+    expect_text(page, "Setup:")
     keyboard.press_button("Create webhook")
     keyboard.expect_heading("by keyboard is created")
     keyboard.type("The provider's secret", "whsec_" + "a" * 32)
@@ -182,7 +182,7 @@ def test_webhook_is_created_managed_and_deleted(keyboard, installation):
 def test_secret_is_copied_used_replaced_synced_rotated_and_deleted(keyboard, installation):
     page = keyboard.page
     page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=installation.base_url)
-    page.goto(installation.url("/f/default/secrets"))
+    page.goto("/f/default/secrets")
     keyboard.type("Name", "BY_KEYBOARD")
     keyboard.press_button("Create secret")
     keyboard.expect_heading("BY_KEYBOARD is created")
@@ -193,7 +193,7 @@ def test_secret_is_copied_used_replaced_synced_rotated_and_deleted(keyboard, ins
     keyboard.follow_link("All secrets")
     keyboard.expect_heading("Create a secret")
 
-    page.goto(installation.url("/f/default/webhooks/new"))
+    page.goto("/f/default/webhooks/new")
     keyboard.type("Name", "uses it")
     keyboard.focus(page.get_by_role("radio", name="Generate a"))
     keyboard.press("ArrowDown")
@@ -237,7 +237,7 @@ def test_log_is_filtered_opened_paused_and_resumed(keyboard, installation):
     webhook = installation.management.webhooks.create(installation.may, "read by keyboard")
     delivery = installation.service.post(webhook, b'{"outer": {"inner": [1, 2]}, "plain": true}').delivery_id
     installation.service.post(webhook, b"no JSON")
-    page.goto(installation.url("/f/default"))
+    page.goto("/f/default")
     keyboard.follow_link("Deliveries")
     keyboard.select("Webhook", "read by keyboard")
     keyboard.select("Label", "Accepted")
@@ -263,7 +263,7 @@ def test_log_is_filtered_opened_paused_and_resumed(keyboard, installation):
     expect(page.get_by_text("Live", exact=True)).to_be_visible()
     keyboard.press_button("Pause")
     later = installation.service.post(webhook, b'{"while": "paused"}').delivery_id
-    expect(page.get_by_text("Paused, 1 waiting")).to_be_visible()
+    expect_text(page, "Paused, 1 waiting")
     expect(page.locator(f"#{later}")).to_have_count(0)
     keyboard.press_button("Resume")
     expect(page.locator(f"#{later}")).to_be_visible()
@@ -277,7 +277,7 @@ def test_automation_is_edited_tested_disabled_and_deleted(keyboard, installation
     create_automation(installation, "Edited by keyboard", webhook)
     for number in range(3):
         installation.service.post(webhook, b'{"number": %d}' % number)
-    page.goto(installation.url("/f/default/automations"))
+    page.goto("/f/default/automations")
     keyboard.follow_link("Edited by keyboard")
     keyboard.follow_link("Edit")
     keyboard.expect_heading("Edit Edited by keyboard")
@@ -314,14 +314,14 @@ def test_run_in_progress_is_opened_and_cancelled(keyboard, installation):
         lambda: installation.management.runs.get(installation.may, run_id(run.id)).state is RunState.RUNNING,
         "the run is running",
     )
-    page.goto(installation.url("/f/default"))
+    page.goto("/f/default")
     keyboard.follow_link("Runs")
     keyboard.select("Webhook", "started by keyboard")
     keyboard.press_button("Filter")
     page.wait_for_url(re.compile("webhook=wh_"))
     keyboard.focus(page.get_by_role("row", name="Cancelled by keyboard").get_by_role("link").first)
     keyboard.press("Enter")
-    expect(page.get_by_text("it waits")).to_be_visible()
+    expect_text(page, "it waits")
     keyboard.unfold("Full prompt")
     expect(page.get_by_label("Prompt")).to_contain_text("Look at it.")
     keyboard.focus(page.get_by_role("button", name="Cancel run"), key="Shift+Tab")
@@ -334,7 +334,7 @@ def test_run_in_progress_is_opened_and_cancelled(keyboard, installation):
 @pytest.mark.proof
 def test_members_factories_and_api_keys_are_managed(keyboard, installation):
     page = keyboard.page
-    page.goto(installation.url("/f/default"))
+    page.goto("/f/default")
     keyboard.follow_link("Team")
     keyboard.type("Name", "Grace")
     keyboard.type("E-mail address", "grace@example.com")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import expect
 
-from tests.dashboard.conftest import PASSWORD, Installation
+from tests.dashboard.conftest import PASSWORD, Installation, expect_text, press
 from tests.support.postgres import Postgres
 from tests.support.service import serving
 
@@ -28,34 +28,34 @@ def test_first_admin_creates_a_webhook_and_an_automation_with_a_filter(signed_ou
     link = installation.management.sessions.create_first_link()
     assert link is not None
 
-    page.goto(installation.url(f"/welcome/{link.reveal()}"))
+    page.goto(f"/welcome/{link.reveal()}")
     page.get_by_label("Your name").fill("Ada")
     page.get_by_label("E-mail address").fill("ada@example.com")
     page.get_by_label("Password", exact=True).fill(PASSWORD)
     page.get_by_label("Confirm password").fill(PASSWORD)
-    page.get_by_role("button", name="Create account").click()
+    press(page, "Create account")
     page.get_by_role("link", name="Create webhook").first.click()
     page.get_by_label("Name", exact=True).fill("builds")
-    page.get_by_role("button", name="Create").click()
+    press(page, "Create")
     expect(page.get_by_role("button", name="Copy").first).to_be_visible()
     bearer = re.search(r"Authorization: Bearer ([\w-]+)", page.content())
     assert bearer is not None
     webhook = installation.management.webhooks.get(installation.may, "builds")
 
-    page.goto(installation.url("/f/default/deliveries"))
+    page.goto("/f/default/deliveries")
     post(installation, webhook.uid, bearer[1], {"status": "failed", "build": 1})
     expect(page.get_by_role("row").filter(has_text="builds")).to_be_visible()
-    page.goto(installation.url(f"/f/default/automations/new?webhook={webhook.uid}"))
+    page.goto(f"/f/default/automations/new?webhook={webhook.uid}")
     page.get_by_label("Name", exact=True).fill("Look into failures")
     page.get_by_label("Prompt").fill("Find out why.")
-    page.get_by_role("button", name='status "failed"').click()
+    press(page, 'status "failed"')
     expect(page.locator("#result")).to_contain_text("Would trigger")
     page.get_by_role("button", name="Create").first.click()
-    expect(page.get_by_text("Automation created.")).to_be_visible()
+    expect_text(page, "Automation created.")
     post(installation, webhook.uid, bearer[1], {"status": "passed", "build": 2})
     post(installation, webhook.uid, bearer[1], {"status": "failed", "build": 3})
 
-    page.goto(installation.url("/f/default/runs"))
+    page.goto("/f/default/runs")
     expect(page.get_by_role("row").filter(has_text="Look into failures")).to_have_count(1)
 
 

@@ -2,13 +2,12 @@
 
 import html
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from hookmill.domain.permission import Role
-from tests.dashboard.client import Dashboard, Elements, dashboard_for_test, text_of
+from tests.dashboard.client import Elements, text_of
 
 FORM = {
     "name": "sort",
@@ -57,11 +56,6 @@ OPTIONS: dict[str, tuple[Fields, Any, str]] = {
 """What is filled in, what is stored, and what the page of the automation says."""
 
 
-@pytest.fixture
-def dashboard(sqlite_store: str) -> Iterator[Dashboard]:
-    yield from dashboard_for_test(sqlite_store)
-
-
 def pairs(*forms: Mapping[str, str | list[str]]) -> list[tuple[str, str]]:
     merged = {name: value for form in forms for name, value in form.items()}
     return [(name, each) for name, value in merged.items() for each in (value if isinstance(value, list) else [value])]
@@ -81,9 +75,7 @@ def values_on(page: bytes, names: Fields) -> dict[str, str | list[str]]:
 
 
 @pytest.mark.parametrize(("filled", "stored", "text"), OPTIONS.values(), ids=OPTIONS)
-def test_option_is_stored_shown_kept_and_removed(dashboard, filled, stored, text):
-    manager = dashboard.member("manager@example.com", roles={"default": Role.MANAGER})
-
+def test_option_is_stored_shown_kept_and_removed(dashboard, filled, stored, text, manager):
     def options() -> Any:
         [automation] = dashboard.management.automations.all(dashboard.world.may)
         return automation.policy.as_json() | automation.options.as_json()
@@ -120,18 +112,16 @@ def test_option_is_stored_shown_kept_and_removed(dashboard, filled, stored, text
         ),
         ({"schedule_name": "nightly", "schedule_cron": "0 3 * *"}, "Schedule 1: cron must be a text with five fields"),
         ({"schedule_name": "", "schedule_cron": ""}, "Select at least one webhook, or add a schedule."),
+        ({"filter": '{"a": [1]}'}, "Select a webhook, or remove the event types and the payload filter."),
     ],
 )
-def test_unusable_option_is_shown_with_its_problem(dashboard, filled, problem):
-    manager = dashboard.member("manager@example.com", roles={"default": Role.MANAGER})
-
+def test_unusable_option_is_shown_with_its_problem(dashboard, filled, problem, manager):
     answer = manager.post("/f/default/automations/new", pairs(FORM, NIGHTLY, filled))
 
     assert (answer.status, problem in text_of(answer.body)) == (422, True)
 
 
-def test_schedules_are_stored_shown_and_removed(dashboard):
-    manager = dashboard.member("manager@example.com", roles={"default": Role.MANAGER})
+def test_schedules_are_stored_shown_and_removed(dashboard, manager):
     schedules: Fields = {
         "schedule_name": ["nightly", "often"],
         "schedule_cron": ["0 3 * * *", "@every 30m"],
@@ -164,8 +154,7 @@ def test_schedules_are_stored_shown_and_removed(dashboard):
 @pytest.mark.parametrize(
     ("button", "name"), [("Add another schedule", "schedule_name"), ("Add another field", "field_name")]
 )
-def test_button_adds_an_empty_row_and_keeps_the_others(dashboard, button, name):
-    manager = dashboard.member("manager@example.com", roles={"default": Role.MANAGER})
+def test_button_adds_an_empty_row_and_keeps_the_others(dashboard, button, name, manager):
     path, filled = "/f/default/automations/new", FORM | NIGHTLY | {"field_name": "pr", "field_pointer": "/n"}
     before = manager.post(path, filled | {"do": "check"}).body
     match = re.search(rf'<button name="do" value="([^"]+)"[^>]*>{button}</button>', before.decode())

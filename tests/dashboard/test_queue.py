@@ -1,36 +1,22 @@
 """The page of the queue: its counts, runs, workers and pages, and the cancellation of waiting runs."""
 
-from collections.abc import Iterator
-
-import pytest
-
 from hookmill.domain.ids import FactoryId, run_id
-from hookmill.domain.permission import Role
 from hookmill.domain.run import RunState
 from hookmill.store.runs import claims, executors, held
 from hookmill.store.runs.executors import ExecutorId
 from hookmill.web.dashboard import queue as queue_page
-from tests.dashboard.client import Dashboard, Elements, Visitor, dashboard_for_test, text_of
+from tests.dashboard.client import Dashboard, Elements, Visitor, text_of
+from tests.support.triggers import received
 
 QUEUE = "/f/default/runs/queue"
 WORKER = ExecutorId("worker-host-4711-0a1b2c3d")
-
-
-@pytest.fixture
-def dashboard(sqlite_store: str) -> Iterator[Dashboard]:
-    yield from dashboard_for_test(sqlite_store)
-
-
-@pytest.fixture
-def viewer(dashboard: Dashboard) -> Visitor:
-    return dashboard.member("viewer@example.com", roles={"default": Role.VIEWER})
 
 
 def queue_runs(dashboard: Dashboard, count: int, **policy: object) -> None:
     """Create an automation, and send deliveries that start runs of it."""
     name = f"automation {len(dashboard.management.automations.all(dashboard.world.may))}"
     webhook = dashboard.world.webhook(f"source of {name}")
-    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
+    trigger = received(webhook.webhook.uid)
     dashboard.management.automations.create(
         dashboard.world.may, name, prompt="Look.", triggers=[trigger], policy=policy or None
     )
@@ -165,11 +151,6 @@ def test_invalid_queue_position_is_rejected(viewer):
 
 
 # Cancelling
-
-
-@pytest.fixture
-def manager(dashboard: Dashboard) -> Visitor:
-    return dashboard.member("manager@example.com", roles={"default": Role.MANAGER})
 
 
 def test_all_waiting_runs_are_cancelled_after_a_confirmation(dashboard, manager):

@@ -2,13 +2,11 @@
 
 import html
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from hookmill.domain.permission import Role
-from tests.dashboard.client import Dashboard, dashboard_for_test, text_of
+from tests.dashboard.client import text_of
 
 LINES = (
     "github_comment=github\r\n\r\n github_status=github=ci/review <b> \r\n"
@@ -30,19 +28,13 @@ FORM = {
 }
 
 
-@pytest.fixture
-def dashboard(sqlite_store: str) -> Iterator[Dashboard]:
-    yield from dashboard_for_test(sqlite_store)
-
-
 def text_area(page: bytes) -> str:
     match = re.search(r'<textarea id="results"[^>]*>\n(.*?)</textarea>', page.decode(), re.DOTALL)
     assert match is not None
     return html.unescape(match[1])
 
 
-def test_results_are_set_kept_with_their_pointers_and_removed(dashboard):
-    manager = dashboard.member("manager@example.com", roles={"default": Role.MANAGER})
+def test_results_are_set_kept_with_their_pointers_and_removed(dashboard, manager):
     manager.post("/f/default/automations/new", {**FORM, "results": LINES})
     [automation] = dashboard.management.automations.all(dashboard.world.may)
     path = f"/f/default/automations/{automation.id}/edit"
@@ -74,9 +66,7 @@ def test_results_are_set_kept_with_their_pointers_and_removed(dashboard):
     ],
     ids=range(7),
 )
-def test_unusable_line_is_shown_again_with_its_problem(dashboard, lines, problem):
-    manager = dashboard.member("manager@example.com", roles={"default": Role.MANAGER})
-
+def test_unusable_line_is_shown_again_with_its_problem(dashboard, lines, problem, manager):
     answer = manager.post("/f/default/automations/new", {**FORM, "results": lines})
 
     assert (answer.status, problem in text_of(answer.body)) == (422, True)

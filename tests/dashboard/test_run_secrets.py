@@ -1,20 +1,9 @@
 """Secrets for runs in the dashboard: their creation, and the editor of automations."""
 
-from collections.abc import Iterator
-
-import pytest
-
-from hookmill.domain.permission import Role
-from tests.dashboard.client import Dashboard, dashboard_for_test, text_of
+from tests.dashboard.client import text_of
 
 
-@pytest.fixture
-def dashboard(sqlite_store: str) -> Iterator[Dashboard]:
-    yield from dashboard_for_test(sqlite_store)
-
-
-def test_secret_for_runs_is_created_handed_over_and_removed(dashboard):
-    manager = dashboard.member("manager@example.com", roles={"default": Role.MANAGER})
+def test_secret_for_runs_is_created_handed_over_and_removed(dashboard, manager):
     schedule = {"schedule_name": "nightly", "schedule_cron": "@daily", "schedule_catch_up": "once"}
     form = {"name": "deploy", "prompt": "Go.", "runner": "package", "enabled": "yes", "do": "save", **schedule}
 

@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 from hookmill.domain.ids import run_id
 from hookmill.domain.run import RunState
 from hookmill.management import WebhookWithSecret
-from tests.dashboard.conftest import Installation
+from tests.dashboard.conftest import Installation, expect_text, press
 from tests.dashboard.runners import create_automation, installation_with_runners
 from tests.support.counts import only_in_proof
 from tests.support.waiting import until
@@ -88,7 +88,7 @@ def test_run_page_shows_the_values_of_fields_as_text(page, installation, webhook
     installation.management.automations.change(installation.may, automation_id, options={"fields": fields})
     run = installation.management.automations.start_run(installation.may, automation_id, body)
 
-    page.goto(installation.url(f"{RUNS}/{run_id(run.id)}"))
+    page.goto(f"{RUNS}/{run_id(run.id)}")
 
     rows = page.locator("dl[aria-labelledby=fields] > div").all()
     assert [row.locator("dt, dd").all_inner_texts() for row in rows] == [
@@ -102,7 +102,7 @@ def test_run_page_shows_the_values_of_fields_as_text(page, installation, webhook
 
 def test_run_page_follows_the_output_and_the_state_of_a_run(page, installation, webhooks, end_file):
     run = start_run(installation, webhooks["prints"])
-    page.goto(installation.url(f"{RUNS}/{run}"))
+    page.goto(f"{RUNS}/{run}")
     progress = page.locator("#progress")
     expect(progress).to_contain_text("running")
     # The output may contain hostile text.
@@ -123,7 +123,7 @@ def test_page_of_a_finished_run_shows_its_files(page, installation, webhooks, en
     run = start_run(installation, webhooks["prints"])
     wait_until(installation, run, RunState.SUCCEEDED)
 
-    page.goto(installation.url(f"{RUNS}/{run}"))
+    page.goto(f"{RUNS}/{run}")
 
     files = [cell.inner_text() for cell in page.locator("table th[scope=row]").all()]
     assert files == [
@@ -149,7 +149,7 @@ def test_symbolic_link_in_a_package_is_not_followed(page, installation, webhooks
     wait_until(installation, run, RunState.SUCCEEDED, RunState.FAILED)
     key = (installation.service.data_dir / "master.key").read_text().strip()
 
-    page.goto(installation.url(f"{RUNS}/{run}"))
+    page.goto(f"{RUNS}/{run}")
 
     assert key not in page.content()
     expect(page.locator("main")).not_to_contain_text("also-linked")
@@ -162,9 +162,9 @@ def test_symbolic_link_in_a_package_is_not_followed(page, installation, webhooks
 def test_run_is_cancelled(page, installation, webhooks):
     run = start_run(installation, webhooks["prints"])
     wait_until(installation, run, RunState.RUNNING)
-    page.goto(installation.url(f"{RUNS}/{run}"))
+    page.goto(f"{RUNS}/{run}")
 
-    page.get_by_role("button", name="Cancel run").click()
+    press(page, "Cancel run")
 
     expect(page.get_by_role("status")).to_contain_text("Cancellation requested")
     expect(page.locator("#progress")).to_contain_text("cancelled")
@@ -178,11 +178,11 @@ def test_cancellation_of_a_run_that_has_ended_is_rejected(
     run = start_run(installation, webhooks["prints"])
     wait_until(installation, run, RunState.RUNNING)
     page = new_profile(java_script_enabled=False, storage_state=signed_in_state).new_page()
-    page.goto(installation.url(f"{RUNS}/{run}"))
+    page.goto(f"{RUNS}/{run}")
     end_file.touch()
     wait_until(installation, run, RunState.SUCCEEDED)
 
-    page.get_by_role("button", name="Cancel run").click()
+    press(page, "Cancel run")
 
     expect(page.get_by_role("alert")).to_contain_text("has already ended")
     expect(page.get_by_role("button", name="Cancel run")).to_have_count(0)
@@ -192,22 +192,22 @@ def test_runs_are_filtered_without_scripts(new_profile, signed_in_state, install
     run = start_run(installation, webhooks["package"])
     wait_until(installation, run, RunState.SUCCEEDED)
     page = new_profile(java_script_enabled=False, storage_state=signed_in_state).new_page()
-    page.goto(installation.url(RUNS))
+    page.goto(RUNS)
 
     page.get_by_label("Webhook").select_option(label="for package")
     page.get_by_label("Automation").select_option(label="by package")
     page.get_by_label("State").select_option(label="succeeded")
-    page.get_by_role("button", name="Filter").click()
+    press(page, "Filter")
 
     expect(page.locator(f"a[href$='{run}']")).to_be_visible()
     assert {cell.inner_text() for cell in page.locator("td[data-name=Automation]").all()} == {"by package"}
     page.get_by_label("Automation").select_option(label="by prints")
-    page.get_by_role("button", name="Filter").click()
-    expect(page.get_by_text("No runs match.")).to_be_visible()
+    press(page, "Filter")
+    expect_text(page, "No runs match.")
     page.get_by_label("Automation").select_option(label="All")
     page.get_by_label("State").select_option(label="interrupted")
-    page.get_by_role("button", name="Filter").click()
-    expect(page.get_by_text("No runs match.")).to_be_visible()
+    press(page, "Filter")
+    expect_text(page, "No runs match.")
 
 
 @pytest.mark.parametrize("page_name", ["runs", only_in_proof("automation")])
@@ -216,7 +216,7 @@ def test_list_of_runs_updates_itself_and_keeps_the_focus(page, installation, web
     path = RUNS if page_name == "runs" else f"/f/default/automations/{automation.id}"
     first = start_run(installation, webhooks["prints"])
     wait_until(installation, first, RunState.RUNNING)
-    page.goto(installation.url(path))
+    page.goto(path)
     expect(page.get_by_text("Live", exact=True)).to_be_visible()
     row = page.get_by_role("row").filter(has=page.locator(f"#{first}"))
     expect(row).to_contain_text("running")
@@ -236,7 +236,7 @@ def test_hidden_page_does_not_poll_the_list_of_runs(page, installation):
     polls: list[str] = []
     page.on("request", lambda request: polls.append(request.url) if "/runs/rows" in request.url else None)
     page.clock.install()
-    page.goto(installation.url(RUNS))
+    page.goto(RUNS)
 
     set_hidden(page, True)
     polls.clear()
@@ -260,8 +260,8 @@ def set_hidden(page: Page, hidden: bool) -> None:
 
 
 def test_page_of_the_queue_updates_itself(page, installation, webhooks, end_file):
-    page.goto(installation.url(f"{RUNS}/queue"))
-    expect(page.get_by_text("No runs are running.")).to_be_visible()
+    page.goto(f"{RUNS}/queue")
+    expect_text(page, "No runs are running.")
 
     run = start_run(installation, webhooks["prints"])
 

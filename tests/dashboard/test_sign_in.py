@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 
 from hookmill.domain.webhook import WebhookState
 from tests.dashboard.client import FORM
-from tests.dashboard.conftest import Installation, sign_in
+from tests.dashboard.conftest import Installation, expect_heading, press, sign_in
 
 
 def test_cookies_are_unavailable_to_scripts_and_other_sites(signed_out_page, installation):
@@ -44,13 +44,13 @@ def end_session(installation: Installation, page: Page) -> None:
 
 def test_form_of_an_ended_session_changes_nothing_and_says_so(signed_out_page, installation):
     sign_in(signed_out_page, installation)
-    signed_out_page.goto(installation.url("/f/default/webhooks/new"))
+    signed_out_page.goto("/f/default/webhooks/new")
     signed_out_page.get_by_label("Name", exact=True).fill("of an ended session")
     end_session(installation, signed_out_page)
 
-    signed_out_page.get_by_role("button", name="Create webhook").click()
+    press(signed_out_page, "Create webhook")
 
-    expect(signed_out_page.get_by_role("heading", name="Sign in")).to_be_visible()
+    expect_heading(signed_out_page, "Sign in")
     expect(signed_out_page.get_by_role("status")).to_contain_text("nothing was changed")
     webhooks = installation.management.webhooks.all(installation.may)
     assert "of an ended session" not in {webhook.name for webhook in webhooks}
@@ -86,7 +86,7 @@ def test_form_of_another_site_is_refused(signed_out_page, installation, is_signe
     attack = f'<form method="post" action="{action}">{fields}<button>Win a prize</button></form>'
 
     signed_out_page.goto(f"data:text/html,{quote(attack)}")
-    signed_out_page.get_by_role("button", name="Win a prize").click()
+    press(signed_out_page, "Win a prize")
 
     expect(signed_out_page.get_by_role("alert")).to_contain_text("was not sent from a page of this service")
     assert installation.management.webhooks.get(installation.may, webhook.webhook.uid).state is WebhookState.ENABLED

@@ -1,7 +1,6 @@
 """The queue of sign-in attempts: passwords are verified one at a time, and guesses do not lock members out."""
 
 import asyncio
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from types import SimpleNamespace
@@ -16,7 +15,7 @@ from hookmill.web.dashboard.sign_in_limits import (
     SignInQueue,
     TooManyWaiting,
 )
-from tests.dashboard.client import PASSWORD, Dashboard, dashboard_for_test
+from tests.dashboard.client import PASSWORD, Dashboard
 from tests.support.passwords import quick_passwords
 from tests.support.service import Answer
 
@@ -24,11 +23,6 @@ __all__ = ["quick_passwords"]
 
 ATTACKER_ADDRESS = "198.51.100.7"
 MEMBER_ADDRESS = "203.0.113.5"
-
-
-@pytest.fixture
-def dashboard(sqlite_store: str) -> Iterator[Dashboard]:
-    yield from dashboard_for_test(sqlite_store)
 
 
 @pytest.fixture

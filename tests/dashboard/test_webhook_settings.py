@@ -1,22 +1,14 @@
 """The settings of a webhook in the forms for creating and for changing it, and a warning about allowed networks."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 from hookmill.domain.networks import EVERY_CLIENT_IS_THE_PROXY
-from hookmill.domain.permission import Role
-from tests.dashboard.client import Dashboard, Elements, dashboard_for_test, text_of
+from tests.dashboard.client import Elements, text_of
 
 
-@pytest.fixture
-def dashboard(sqlite_store: str) -> Iterator[Dashboard]:
-    yield from dashboard_for_test(sqlite_store)
-
-
-def test_page_warns_if_every_client_has_the_address_of_the_proxy(dashboard):
-    viewer = dashboard.member("viewer@example.com", roles={"default": Role.VIEWER})
+def test_page_warns_if_every_client_has_the_address_of_the_proxy(dashboard, viewer):
     limited = dashboard.world.webhook("limited", allowed_networks=["192.0.2.0/24"]).webhook.uid
     unlimited = dashboard.world.webhook("unlimited").webhook.uid
 
@@ -56,9 +48,8 @@ def test_page_warns_if_every_client_has_the_address_of_the_proxy(dashboard):
     ],
 )
 def test_setting_is_refused_at_its_field_and_stored_by_both_forms(
-    dashboard, form, field, unusable, problem, usable, stored, text
+    dashboard, form, field, unusable, problem, usable, stored, text, manager
 ):
-    manager = dashboard.member("manager@example.com", roles={"default": Role.MANAGER})
     dashboard.world.webhook("taken")
     create = {"name": "created", "mode": "token", "secret_from": "generate"}
     path = f"/f/default/webhooks/{dashboard.world.webhook('changed').webhook.uid}"

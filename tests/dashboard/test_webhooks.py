@@ -11,7 +11,8 @@ from playwright.sync_api import Page, expect
 from hookmill.domain.signatures.catalogue import find
 from hookmill.domain.signatures.sign import sign
 from hookmill.management import WebhookWithSecret
-from tests.dashboard.conftest import Installation
+from tests.dashboard.conftest import Installation, expect_heading, expect_text, press
+from tests.support.triggers import received
 
 
 @pytest.fixture
@@ -32,11 +33,11 @@ def unfold(page: Page, name: str) -> None:
 
 
 def test_secret_of_a_token_webhook_is_shown_once_in_a_curl_command(page, installation, create_webhook):
-    page.goto(installation.url("/f/default"))
+    page.goto("/f/default")
     page.get_by_role("link", name="Create webhook").click()
     page.get_by_label("Name", exact=True).fill("by token")
-    page.get_by_role("button", name="Create webhook").click()
-    expect(page.get_by_role("heading", name="by token is ready")).to_be_visible()
+    press(page, "Create webhook")
+    expect_heading(page, "by token is ready")
     secret = page.locator("#secret").inner_text()
     command = page.locator("#curl").inner_text()
 
@@ -50,7 +51,7 @@ def test_secret_of_a_token_webhook_is_shown_once_in_a_curl_command(page, install
 
 
 def test_suggested_secret_name_is_the_name_that_is_used(page, installation, create_webhook):
-    page.goto(installation.url("/f/default/webhooks/new"))
+    page.goto("/f/default/webhooks/new")
     page.get_by_label("Name", exact=True).fill("受信")
 
     suggestion = page.get_by_label("Name of the team secret").get_attribute("placeholder")
@@ -58,34 +59,20 @@ def test_suggested_secret_name_is_the_name_that_is_used(page, installation, crea
     assert suggestion == create_webhook("受信").webhook.secret_name
 
 
-def test_url_token_is_shown_once_and_then_replaced_by_a_placeholder(page, installation, create_webhook):
-    page.goto(installation.url("/f/default/webhooks/new"))
-    page.get_by_label("Name", exact=True).fill("by URL")
-    page.get_by_label("Token in the URL").check()
-    page.get_by_role("button", name="Create webhook").click()
-    url = page.locator("#url").inner_text()
-    secret = page.locator("#secret").inner_text()
-    page.get_by_role("link", name="View webhook").click()
-    url_afterwards = page.locator("#url").inner_text()
-
-    assert url.endswith(f"/{secret}")
-    assert url_afterwards == url.replace(secret, "{token}")
-
-
 def test_signature_webhook_accepts_deliveries_after_its_secret_is_set(page, installation, create_webhook):
-    page.goto(installation.url("/f/default/webhooks/new"))
+    page.goto("/f/default/webhooks/new")
     expect(page.get_by_label("Signature scheme")).to_be_hidden()
     page.get_by_label("Name", exact=True).fill("code host")
     page.get_by_label("Signature.").check()
     page.get_by_label("Signature scheme").select_option("github")
-    expect(page.get_by_text("open Settings, Webhooks")).to_be_visible()
+    expect_text(page, "open Settings, Webhooks")
     expect(page.get_by_label("HMAC options, as JSON")).to_be_hidden()
     expect(page.get_by_label("Answer the provider's signed challenges")).to_be_hidden()
-    page.get_by_role("button", name="Create webhook").click()
-    expect(page.get_by_role("heading", name="code host is created")).to_be_visible()
+    press(page, "Create webhook")
+    expect_heading(page, "code host is created")
 
     page.get_by_role("textbox", name="The provider's secret").fill("agreed upon")
-    page.get_by_role("button", name="Save secret").click()
+    press(page, "Save secret")
     expect(page.get_by_role("status")).to_have_text("The provider's secret is saved.")
     body = b'{"action": "opened"}'
     webhook = installation.management.webhooks.get(installation.may, "code host")
@@ -96,22 +83,22 @@ def test_signature_webhook_accepts_deliveries_after_its_secret_is_set(page, inst
 
 
 def test_invalid_hmac_options_are_reported_and_can_be_corrected(page, installation, create_webhook):
-    page.goto(installation.url("/f/default/webhooks/new"))
+    page.goto("/f/default/webhooks/new")
     page.get_by_label("Name", exact=True).fill("own")
     page.get_by_label("Signature.").check()
     page.get_by_label("Signature scheme").select_option("hmac")
     page.get_by_label("HMAC options, as JSON").fill('{"header": "X-Signature", "encoding": "hexx"}')
     page.get_by_label("Use my own").check()
     page.get_by_label("Secret value").fill("a typed secret")
-    page.get_by_role("button", name="Create webhook").click()
+    press(page, "Create webhook")
     expect(page.locator("#problem-options")).to_contain_text("'hexx' is none of hex")
     assert "a typed secret" not in page.content()
 
     page.get_by_label("HMAC options, as JSON").fill('{"header": "X-Signature", "encoding": "hex"}')
     page.get_by_label("Secret value").fill("a typed secret")
-    page.get_by_role("button", name="Create webhook").click()
+    press(page, "Create webhook")
 
-    expect(page.get_by_role("heading", name="own is ready")).to_be_visible()
+    expect_heading(page, "own is ready")
     assert "a typed secret" not in page.content()
 
 
@@ -120,33 +107,33 @@ def test_setup_instructions_and_team_secrets_work_without_scripts(
 ):
     installation.management.secrets.create(installation.may, "SHARED_SECRET", "of the whole team")
     page = new_profile(java_script_enabled=False, storage_state=signed_in_state).new_page()
-    page.goto(installation.url("/f/default/webhooks/new"))
+    page.goto("/f/default/webhooks/new")
     page.get_by_label("Name", exact=True).fill("plain")
     page.get_by_label("Signature.").check()
     page.get_by_label("Signature scheme").select_option("github")
-    page.get_by_role("button", name="Show setup instructions").click()
-    expect(page.get_by_text("open Settings, Webhooks")).to_be_visible()
+    press(page, "Show setup instructions")
+    expect_text(page, "open Settings, Webhooks")
     page.get_by_label("Use an existing team secret").check()
     page.get_by_label("Team secret", exact=True).select_option("SHARED_SECRET")
-    page.get_by_role("button", name="Create webhook").click()
+    press(page, "Create webhook")
 
-    expect(page.get_by_role("heading", name="plain is ready")).to_be_visible()
+    expect_heading(page, "plain is ready")
     assert installation.management.webhooks.get(installation.may, "plain").secret_name == "SHARED_SECRET"
     assert "of the whole team" not in page.content()
 
 
 def test_deletion_warns_about_automations_that_select_the_webhook(page, installation, create_webhook):
     webhook = create_webhook("obsolete")
-    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
+    trigger = received(webhook.webhook.uid)
     installation.management.automations.create(installation.may, "triage", prompt="Look.", triggers=[trigger])
     page.goto(page_url(installation, webhook))
     unfold(page, "Delete")
     expect(page.locator("#delete .warning")).to_contain_text("1 automation selects this webhook")
     expect(page.locator("#delete .warning")).to_contain_text("triage")
-    page.get_by_role("button", name="Delete obsolete permanently").click()
+    press(page, "Delete obsolete permanently")
 
     expect(page.get_by_role("status")).to_contain_text("Webhook deleted")
-    expect(page.get_by_text("selects webhook “obsolete”, which is deleted")).to_be_visible()
+    expect_text(page, "selects webhook “obsolete”, which is deleted")
     assert installation.service.post(webhook, b"1").status == 404
     installation.management.automations.delete(installation.may, "triage")
 
@@ -156,9 +143,9 @@ def test_only_state_and_secret_of_a_webhook_in_a_file_can_change(page, installat
     may = installation.management.access.operator("filed")
     webhook = installation.management.webhooks.create(may, "in a file")
     installation.management.factories.define_by_files(may)
-    page.goto(installation.url(f"/f/filed/webhooks/{webhook.webhook.uid}"))
+    page.goto(f"/f/filed/webhooks/{webhook.webhook.uid}")
 
-    expect(page.get_by_text("hookmill apply")).to_be_visible()
+    expect_text(page, "hookmill apply")
     assert page.locator("summary").all_inner_texts() == ["Disable", "Rotate secret"]
 
 
@@ -175,15 +162,15 @@ def test_webhook_pages_are_accessible(check_accessibility, installation, create_
     def choose_a_provider(page: Page) -> None:
         page.get_by_label("Signature.").check()
         page.get_by_label("Signature scheme").select_option("discord")
-        expect(page.get_by_text("Setup:")).to_be_visible()
+        expect_text(page, "Setup:")
 
     def unfold_all(page: Page) -> None:
         for summary in page.locator("summary").all():
             summary.click()
 
     def rotate(page: Page) -> None:
-        page.get_by_role("button", name="Rotate secret now").click()
-        expect(page.get_by_text("once.")).to_be_visible()
+        press(page, "Rotate secret now")
+        expect_text(page, "once.")
 
     check_accessibility("webhook", path, prepare=unfold_all)
     check_accessibility("webhook-once", path + "#rotate", prepare=rotate)

@@ -10,7 +10,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 
 from hookmill.domain.ids import run_id
 from hookmill.domain.run import RunState
-from tests.dashboard.conftest import PASSWORD, Installation
+from tests.dashboard.conftest import PASSWORD, Installation, expect_heading, expect_text
 from tests.dashboard.runners import create_automation, create_manager, installation_with_runners
 from tests.support.waiting import until
 
@@ -46,7 +46,7 @@ def expect_status(page: Page, message: str) -> None:
 @pytest.mark.proof
 def test_member_sets_changes_and_signs_in_with_a_password(new_profile, installation):
     page = new_profile(java_script_enabled=False, viewport={"width": 360, "height": 740}).new_page()
-    page.goto(installation.url(create_manager(installation, "noah@example.com", "Noah")))
+    page.goto(create_manager(installation, "noah@example.com", "Noah"))
     page.get_by_label("Password", exact=True).fill(PASSWORD)
     page.get_by_label("Confirm password").fill(PASSWORD)
     press(page, "Set password and sign in")
@@ -64,19 +64,19 @@ def test_member_sets_changes_and_signs_in_with_a_password(new_profile, installat
     page.get_by_label("E-mail address").fill("noah@example.com")
     page.get_by_label("Password").fill("another long password")
     press(page, "Sign in")
-    expect(page.get_by_role("heading", name="default")).to_be_visible()
+    expect_heading(page, "default")
 
 
 @pytest.mark.proof
 def test_webhook_and_its_secret_are_created_changed_and_deleted(page, installation):
-    page.goto(installation.url("/f/default/secrets"))
+    page.goto("/f/default/secrets")
     page.get_by_label("Name").fill("PLAIN")
     page.get_by_label("Use my own").check()
     page.get_by_label("Secret value").fill("known to me alone")
     press(page, "Create secret")
-    expect(page.get_by_role("heading", name="PLAIN is created")).to_be_visible()
+    expect_heading(page, "PLAIN is created")
 
-    page.goto(installation.url("/f/default/webhooks/new"))
+    page.goto("/f/default/webhooks/new")
     page.get_by_label("Name", exact=True).fill("plain")
     page.get_by_label("Use an existing team secret").check()
     page.get_by_label("Team secret", exact=True).select_option("PLAIN")
@@ -132,7 +132,7 @@ def test_log_is_filtered_and_paged_and_a_delivery_is_replayed(page, installation
     webhook = installation.management.webhooks.create(installation.may, "logged plainly")
     create_automation(installation, "runs plainly", webhook)
     deliveries = [installation.service.post(webhook, b'{"number": %d}' % number).delivery_id for number in range(55)]
-    page.goto(installation.url("/f/default/deliveries"))
+    page.goto("/f/default/deliveries")
     page.get_by_label("Webhook").select_option(label="logged plainly")
     page.get_by_label("Label").select_option(label="Accepted")
     press(page, "Filter")
@@ -144,7 +144,7 @@ def test_log_is_filtered_and_paged_and_a_delivery_is_replayed(page, installation
     assert first_page + second_page == deliveries[::-1]
 
     page.locator(f"#{deliveries[0]}").get_by_role("link").first.click()
-    expect(page.get_by_role("heading", name="Payload")).to_be_visible()
+    expect_heading(page, "Payload")
     unfold(page, "Raw payload")
     expect(page.get_by_label("Raw payload")).to_have_text('{"number": 0}')
     page.get_by_label("Automation to replay for").select_option(label="runs plainly")
@@ -160,7 +160,7 @@ def test_log_is_filtered_and_paged_and_a_delivery_is_replayed(page, installation
 def test_automation_is_created_and_its_run_is_cancelled(page, installation):
     webhook = installation.management.webhooks.create(installation.may, "listened to plainly")
     installation.service.post(webhook, b'{"action": "opened"}')
-    page.goto(installation.url("/f/default/automations"))
+    page.goto("/f/default/automations")
     follow(page, "New automation")
     page.get_by_label("Name", exact=True).fill("Plain")
     page.get_by_label("Runner").select_option("waits")
@@ -208,7 +208,7 @@ def test_automation_is_created_and_its_run_is_cancelled(page, installation):
 
 @pytest.mark.proof
 def test_members_and_api_keys_are_managed_and_audited(page, installation):
-    page.goto(installation.url("/team/factories"))
+    page.goto("/team/factories")
     page.get_by_label("Name").fill("payments")
     press(page, "Create factory")
     expect(page.get_by_role("link", name="payments")).to_be_visible()
@@ -219,7 +219,7 @@ def test_members_and_api_keys_are_managed_and_audited(page, installation):
     page.get_by_label("Role", exact=True).select_option(label="viewer in payments")
     press(page, "Add member and create link")
     expect_status(page, "Linus is now a member: viewer in payments.")
-    expect(page.get_by_text("/welcome/")).to_be_visible()
+    expect_text(page, "/welcome/")
     follow(page, "Back to Linus")
     expect(page.get_by_label("Role in payments")).to_have_value("viewer")
     page.get_by_label("Role in payments").select_option("manager")
@@ -229,7 +229,7 @@ def test_members_and_api_keys_are_managed_and_audited(page, installation):
     press(page, "Make admin")
     expect(page.get_by_role("button", name="Remove admin role")).to_be_visible()
     press(page, "Create link")
-    expect(page.get_by_text("/welcome/")).to_be_visible()
+    expect_text(page, "/welcome/")
     follow(page, "Back to Linus")
     follow(page, "Remove from the team…")
     press(page, "Remove from the team")
@@ -240,7 +240,7 @@ def test_members_and_api_keys_are_managed_and_audited(page, installation):
     page.get_by_label("Name").fill("plain key")
     page.get_by_label("Role").select_option(label="admin of the whole team")
     press(page, "Create API key")
-    expect(page.get_by_text("a team admin")).to_be_visible()
+    expect_text(page, "a team admin")
     follow(page, "All API keys")
     follow(page, "Revoke… plain key")
     press(page, "Revoke")
@@ -256,7 +256,7 @@ def test_members_and_api_keys_are_managed_and_audited(page, installation):
     expect(page.get_by_text("PAGED_49", exact=True)).to_be_visible()
     follow(page, "Settings")
     expect(page.get_by_role("row", name="data_dir")).to_contain_text("HOOKMILL_DATA_DIR")
-    page.goto(installation.url("/f/default/audit"))
+    page.goto("/f/default/audit")
     expect(page.get_by_text("PAGED_49", exact=True)).to_be_visible()
     follow(page, "Files")
-    expect(page.get_by_text("in the dashboard, on the command line")).to_be_visible()
+    expect_text(page, "in the dashboard, on the command line")
