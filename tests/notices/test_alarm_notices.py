@@ -15,7 +15,7 @@ from hookmill.notices.mail import MailServer, SmtpSecurity
 from hookmill.notices.outgoing import Outgoing
 from hookmill.notices.sender import NoticeSender
 from tests.alarms.test_webhooks import fail
-from tests.notices.receivers import Mailbox, Receiver, mail_server
+from tests.notices.receivers import Mailbox, mail_server
 from tests.support.world import PUBLIC_URL, World, world_for_test
 
 
@@ -53,7 +53,7 @@ def sender_of(world: World, mailbox: Mailbox, tls: ssl.SSLContext) -> NoticeSend
 
 
 def test_alarm_reaches_an_email_address_and_a_webhook_once_raised_and_once_resolved(
-    private_world: World, receiver: Receiver, mailbox: Mailbox, tls: ssl.SSLContext
+    private_world, receiver, mailbox, tls
 ):
     world = private_world
     destinations = world.management.alarm_destinations

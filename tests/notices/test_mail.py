@@ -5,7 +5,6 @@ import ssl
 import threading
 import time
 from email import message_from_bytes, policy
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -53,7 +52,7 @@ def outgoing(
 
 @pytest.mark.filterwarnings("ignore:Requiring AUTH while not requiring TLS")
 @pytest.mark.parametrize("security", ["starttls", "tls"])
-def test_email_arrives_encrypted_after_a_sign_in(security: str, certificate: tuple[Path, Path], tls: ssl.SSLContext):
+def test_email_arrives_encrypted_after_a_sign_in(security, certificate, tls):
     with mail_server(certificate, security, PASSWORD) as mailbox:
         sender = outgoing(mailbox.port, security, tls)
         sender.send(EmailTarget("ops@example.com"), MESSAGE)
@@ -92,7 +91,7 @@ def test_email_arrives_encrypted_after_a_sign_in(security: str, certificate: tup
 
 
 @pytest.mark.filterwarnings("ignore:Requiring AUTH while not requiring TLS")
-def test_addresses_and_passwords_may_have_any_letters(certificate: tuple[Path, Path], tls: ssl.SSLContext):
+def test_addresses_and_passwords_may_have_any_letters(certificate, tls):
     with mail_server(certificate, "tls", "pässwörd-漢字", "jörg") as mailbox:
         sender = outgoing(
             mailbox.port, "tls", tls, user="jörg", password="pässwörd-漢字", mail_sender="jörg@xn--exmple-cua.com"
@@ -165,7 +164,7 @@ AUTH = "250-example.com\r\n250 AUTH {}"
         (("220 hello", "250 example.com"), "does not support a sign-in with PLAIN, LOGIN or CRAM-MD5."),
     ],
 )
-def test_words_of_a_server_that_refuses_are_shown(replies: tuple[str, ...], refusal: str):
+def test_words_of_a_server_that_refuses_are_shown(replies, refusal):
     assert ScriptedServer(*replies).refusal().startswith(refusal)
 
 
@@ -190,11 +189,11 @@ def test_address_that_the_server_cannot_have_is_reported():
         (["hookmill", "::1"], "fe80::1%eth0", "[IPv6:fe80::1]"),
     ],
 )
-def test_client_introduces_itself_with_its_full_name_or_its_address(host_names: list[str], address: str, name: str):
+def test_client_introduces_itself_with_its_full_name_or_its_address(host_names, address, name):
     assert mail._local_name(host_names, address) == name
 
 
-def test_nothing_is_sent_unencrypted_if_the_server_has_no_starttls(certificate: tuple[Path, Path], tls: ssl.SSLContext):
+def test_nothing_is_sent_unencrypted_if_the_server_has_no_starttls(certificate, tls):
     with mail_server(certificate, "none") as mailbox:
         with pytest.raises(DestinationUnavailable, match="does not support STARTTLS"):
             outgoing(mailbox.port, "starttls", tls).send(EmailTarget("ops@example.com"), MESSAGE)

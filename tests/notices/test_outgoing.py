@@ -5,7 +5,6 @@ import socket
 import ssl
 import threading
 import time
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -21,7 +20,7 @@ from hookmill.notices.outgoing import Outgoing
 from hookmill.outbound import http
 from hookmill.outbound.connection import LOOKUPS_MAX, MessageDeadline, connected
 from tests.domain.test_alarm_message import MESSAGE
-from tests.notices.receivers import Receiver, closed_port, http_receiver
+from tests.notices.receivers import closed_port, http_receiver
 from tests.outbound.forward_proxy import forward_proxy
 from tests.support.waiting import stalls
 
@@ -44,7 +43,7 @@ def webhook(url: str) -> Target:
     return WebhookTarget(SecretValue(url), SECRET)
 
 
-def test_webhook_is_verified_by_the_published_library(receiver: Receiver):
+def test_webhook_is_verified_by_the_published_library(receiver):
     outgoing().send(webhook(receiver.url()), MESSAGE)
 
     [request] = receiver.requests
@@ -56,7 +55,7 @@ def test_webhook_is_verified_by_the_published_library(receiver: Receiver):
         Webhook(SECRET.reveal()).verify(request.body + b" ", request.headers)
 
 
-def test_message_is_sent_through_the_proxy(receiver: Receiver, monkeypatch: pytest.MonkeyPatch):
+def test_message_is_sent_through_the_proxy(receiver, monkeypatch):
     with forward_proxy() as proxy:
         monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{proxy.port}")
         outgoing().send(webhook(receiver.url()), MESSAGE)
@@ -75,7 +74,7 @@ def test_receiver_at_an_ipv6_address_gets_the_message():
             assert connection.recv(4_096).startswith(b"POST /secret HTTP/1.1\r\nhost: [::1]:")
 
 
-def test_chat_gets_one_text(receiver: Receiver):
+def test_chat_gets_one_text(receiver):
     outgoing().send(SlackTarget(SecretValue(receiver.url("/services/secret?x=1"))), MESSAGE)
 
     [request] = receiver.requests
@@ -84,7 +83,7 @@ def test_chat_gets_one_text(receiver: Receiver):
     assert json.loads(request.body)["text"].startswith("Alarm: The webhook has accepted no delivery")
 
 
-def test_certificate_must_be_trusted_and_have_the_hosts_name(certificate: tuple[Path, Path], tls: ssl.SSLContext):
+def test_certificate_must_be_trusted_and_have_the_hosts_name(certificate, tls):
     # The whole network 127.0.0.0/8 is this machine, but the certificate has only one of its addresses.
     with http_receiver(certificate) as receiver, http_receiver(certificate, host="127.0.0.2") as other:
         outgoing(tls=tls).send(webhook(receiver.url(host="localhost")), MESSAGE)
@@ -112,7 +111,7 @@ def test_certificate_must_be_trusted_and_have_the_hosts_name(certificate: tuple[
         ("/headers", "did not answer as an HTTP server must."),
     ],
 )
-def test_bad_answer_is_reported_without_the_path_and_the_answer(receiver: Receiver, path: str, problem: str):
+def test_bad_answer_is_reported_without_the_path_and_the_answer(receiver, path, problem):
     with pytest.raises(DestinationUnavailable) as failure:
         outgoing().send(webhook(receiver.url(path)), MESSAGE)
 
@@ -121,7 +120,7 @@ def test_bad_answer_is_reported_without_the_path_and_the_answer(receiver: Receiv
     assert [request.path for request in receiver.requests] == [path]
 
 
-def test_words_of_a_public_receiver_are_shown_and_those_of_a_private_one_are_not(receiver: Receiver):
+def test_words_of_a_public_receiver_are_shown_and_those_of_a_private_one_are_not(receiver):
     """Nobody but the operator may read what a private address answers."""
     url = parsed_url(SecretValue(receiver.url("/status/403")))
     options: dict[str, Any] = {"tls": ssl.create_default_context}
@@ -139,7 +138,7 @@ def test_words_of_a_public_receiver_are_shown_and_those_of_a_private_one_are_not
 
 
 @pytest.mark.parametrize("path", ["/silent", "/drip", "/continue"])
-def test_receiver_that_does_not_finish_its_answer_is_cut_off(receiver: Receiver, path: str):
+def test_receiver_that_does_not_finish_its_answer_is_cut_off(receiver, path):
     began_at = time.monotonic()
 
     with (
@@ -151,7 +150,7 @@ def test_receiver_that_does_not_finish_its_answer_is_cut_off(receiver: Receiver,
     assert time.monotonic() - began_at - sum(stalls_seconds) < 10
 
 
-def test_body_of_the_answer_is_not_read(receiver: Receiver):
+def test_body_of_the_answer_is_not_read(receiver):
     began_at = time.monotonic()
 
     with stalls() as stalls_seconds:
@@ -165,7 +164,7 @@ def test_receiver_that_accepts_no_connection_is_reported():
         outgoing().send(webhook(f"http://127.0.0.1:{port}/secret"), MESSAGE)
 
 
-def test_server_that_never_finishes_the_tls_handshake_is_cut_off(tls: ssl.SSLContext):
+def test_server_that_never_finishes_the_tls_handshake_is_cut_off(tls):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"https://127.0.0.1:{silent.getsockname()[1]}/"
         with pytest.raises(DestinationUnavailable, match=f"did not answer within {SECONDS:g} seconds"):
@@ -191,7 +190,7 @@ def test_server_that_never_finishes_the_tls_handshake_is_cut_off(tls: ssl.SSLCon
         "10.0.0.1",
     ],
 )
-def test_host_without_a_public_address_gets_no_connection(receiver: Receiver, host: str):
+def test_host_without_a_public_address_gets_no_connection(receiver, host):
     with pytest.raises(DestinationUnavailable) as failure:
         outgoing(allows_private=False).send(webhook(receiver.url("/secret", host=host)), MESSAGE)
 
@@ -199,7 +198,7 @@ def test_host_without_a_public_address_gets_no_connection(receiver: Receiver, ho
     assert receiver.requests == []
 
 
-def test_name_is_looked_up_once_and_the_checked_address_is_used(receiver: Receiver, monkeypatch: pytest.MonkeyPatch):
+def test_name_is_looked_up_once_and_the_checked_address_is_used(receiver, monkeypatch):
     """A server of names that gives another address to a second look-up gains nothing."""
     answers = [["127.0.0.2", "127.0.0.1"], ["127.0.0.2"]]
     resolver = socket.getaddrinfo
@@ -226,9 +225,7 @@ def test_name_is_looked_up_once_and_the_checked_address_is_used(receiver: Receiv
     assert len(answers) == 1
 
 
-def test_peer_of_a_name_with_several_addresses_may_use_all_the_time(
-    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-):
+def test_peer_of_a_name_with_several_addresses_may_use_all_the_time(receiver, monkeypatch):
     resolver = socket.getaddrinfo
 
     def look_up(host: str, *rest: Any, **options: Any) -> list[tuple[Any, ...]]:
@@ -246,7 +243,7 @@ def test_peer_of_a_name_with_several_addresses_may_use_all_the_time(
     assert timeout > 30
 
 
-def test_lookup_that_hangs_is_cut_off(monkeypatch: pytest.MonkeyPatch):
+def test_lookup_that_hangs_is_cut_off(monkeypatch):
     is_over = threading.Event()
 
     def hang(*_: object, **__: object) -> None:
@@ -262,7 +259,7 @@ def test_lookup_that_hangs_is_cut_off(monkeypatch: pytest.MonkeyPatch):
         is_over.set()
 
 
-def test_lookups_continue_after_the_system_had_no_thread_left(receiver: Receiver, monkeypatch: pytest.MonkeyPatch):
+def test_lookups_continue_after_the_system_had_no_thread_left(receiver, monkeypatch):
     def fail(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -278,7 +275,7 @@ def test_lookups_continue_after_the_system_had_no_thread_left(receiver: Receiver
     assert len(receiver.requests) == 1
 
 
-def test_unknown_name_is_reported(monkeypatch: pytest.MonkeyPatch):
+def test_unknown_name_is_reported(monkeypatch):
     def fail(*_: object, **__: object) -> None:
         raise socket.gaierror(socket.EAI_NONAME, "unknown")
 

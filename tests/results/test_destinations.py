@@ -44,7 +44,7 @@ GITHUB_APP: dict[str, Any] = {"kind": "github", "repositories": ["acme/*"], **AP
         ({"secret_from": None, **APP, "kind": "gitea", "url": "https://git.example.com"}, "a Gitea has no apps"),
     ],
 )
-def test_unusable_destination_is_refused(changes: dict[str, Any], problem: str):
+def test_unusable_destination_is_refused(changes, problem):
     with pytest.raises(ValidationError, match=problem):
         RepositoryDestination(**{**GITHUB, **changes})
 
@@ -58,7 +58,7 @@ def test_webhook_without_encryption_is_refused():
     ("repository", "is_allowed"),
     [("acme/shop", True), ("ACME/Shop", True), ("acme-evil/shop", False), ("evil/acme", False)],
 )
-def test_patterns_of_repositories_ignore_case(repository: str, is_allowed: bool):
+def test_patterns_of_repositories_ignore_case(repository, is_allowed):
     destination = RepositoryDestination(**{**GITHUB, "repositories": ["Acme/*"]})
 
     assert destination.rules().allows(repository) is is_allowed
@@ -80,7 +80,7 @@ def test_summaries_have_no_credentials():
     ("factories", "users", "is_usable"),
     [(None, "", True), (["shop", "web"], ", used by shop and web", True), ([], ", used by no factory", False)],
 )
-def test_destination_is_for_its_factories(factories: Any, users: str, is_usable: bool):
+def test_destination_is_for_its_factories(factories, users, is_usable):
     destinations: list[AnyDestination] = [
         RepositoryDestination(**GITHUB, factories=factories),
         SlackDestination(secret_from="SLACK_URL", factories=factories),
@@ -100,13 +100,13 @@ def test_destination_is_for_its_factories(factories: Any, users: str, is_usable:
     ],
 )
 @pytest.mark.parametrize("destination", [GITHUB, {**GITHUB_APP, "app_key_from": "GITHUB_TOKEN"}], ids=["token", "app"])
-def test_command_never_gets_the_credential_of_a_destination(destination: dict[str, Any], runner: dict[str, Any]):
+def test_command_never_gets_the_credential_of_a_destination(destination, runner):
     with pytest.raises(ValidationError, match=r"runners\.fix: must not get GITHUB_TOKEN"):
         Settings.model_validate({"destinations": {"github": destination}, "runners": {"fix": runner}})
 
 
 @pytest.mark.parametrize(("source", "has_app"), [(GITHUB, False), (GITHUB_APP, True)])
-def test_only_an_app_may_write_check_runs(source: dict[str, Any], has_app: bool):
+def test_only_an_app_may_write_check_runs(source, has_app):
     assert RepositoryDestination(**source).rules().has_app is has_app
 
 

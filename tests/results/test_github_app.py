@@ -7,8 +7,6 @@ import re
 import signal
 import ssl
 import time
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -115,7 +113,7 @@ def test_check_run_is_created_at_the_start_and_completed_at_the_end(scene, githu
     ("declared", "permissions"),
     [(CHECK, {"checks"}), (STATUS, {"statuses"}), (COMMENT, {"issues", "pull_requests"})],
 )
-def test_token_is_for_one_repository_and_the_needed_permissions(scene, github, declared: Any, permissions: set[str]):
+def test_token_is_for_one_repository_and_the_needed_permissions(scene, github, declared, permissions):
     key = scene.started(declared)
     finish(scene, key, summary="# Done")
 
@@ -146,7 +144,7 @@ def test_run_that_ends_before_its_start_was_sent_gets_a_completed_check_run(scen
 
 
 @pytest.mark.parametrize("ends_first", [False, True])
-def test_check_run_whose_answer_was_lost_is_found_and_completed(scene, github, ends_first: bool):
+def test_check_run_whose_answer_was_lost_is_found_and_completed(scene, github, ends_first):
     by = delivery_to(github.url)
     key = scene.started(CHECK)
     github.next_answers = [None, None, 0]
@@ -256,7 +254,7 @@ def test_replacement_of_a_check_run_whose_answer_was_lost_is_not_created_again(s
 
 
 @pytest.mark.parametrize("is_removed", [True, False])
-def test_check_run_stays_in_progress_without_its_app(scene, github, is_removed: bool):
+def test_check_run_stays_in_progress_without_its_app(scene, github, is_removed):
     key = scene.started(CHECK)
     send_next(scene, delivery_to(github.url))
     finish(scene, key)
@@ -366,9 +364,7 @@ def test_token_that_is_refused_again_is_not_replaced_again(scene, github):
         (403, {"X-RateLimit-Remaining": "1", "X-RateLimit-Reset": "in 600 s"}, 0),
     ],
 )
-def test_rate_limit_of_each_request_is_waited_for(
-    scene, github, performed: int, status: int, headers: dict[str, str], seconds: int
-):
+def test_rate_limit_of_each_request_is_waited_for(scene, github, performed, status, headers, seconds):
     reset = str(int(time.time()) + 600)
     github.answer_headers = {name: reset if value == "in 600 s" else value for name, value in headers.items()}
     github.next_answers = [*[None] * performed, status]
@@ -391,7 +387,7 @@ def test_rate_limit_of_each_request_is_waited_for(
     ],
     ids=["text", "cut", "other"],
 )
-def test_wrong_key_is_reported_without_its_value(scene, github, monkeypatch, key: Callable[[], str], problem: str):
+def test_wrong_key_is_reported_without_its_value(scene, github, monkeypatch, key, problem):
     monkeypatch.setenv("APP_KEY", text := key())
     scene.started(CHECK)
 
@@ -511,7 +507,7 @@ def kill_while_sending(scene: Scene, github: GitHub, request: str, *, is_perform
     ],
 )
 def test_check_run_of_a_worker_that_is_killed_is_created_once_and_completed(
-    scene, github, phase: str, request_: str, is_performed: bool
+    scene, github, phase, request_, is_performed
 ):
     by = delivery_to(github.url)
     key = scene.started(CHECK)

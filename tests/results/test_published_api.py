@@ -37,7 +37,7 @@ def body_schema(paths: Any, path: str, method: str = "post") -> Any:
 
 
 @pytest.mark.proof
-def test_requests_fit_the_published_description_of_github(published: Any):
+def test_requests_fit_the_published_description_of_github(published):
     paths = published["paths"]
     statuses, comments = body_schema(paths, STATUSES), body_schema(paths, COMMENTS)
 
@@ -54,7 +54,7 @@ def check_run(of: RunResult) -> dict[str, Any]:
 
 
 @pytest.mark.proof
-def test_check_runs_fit_the_published_description_of_github(published: Any):
+def test_check_runs_fit_the_published_description_of_github(published):
     paths = published["paths"]
     create, change = body_schema(paths, CHECK_RUNS), body_schema(paths, CHECK_RUN, "patch")
     for schema in (create, change):
@@ -73,7 +73,7 @@ def test_check_runs_fit_the_published_description_of_github(published: Any):
 
 
 @pytest.mark.proof
-def test_requests_for_tokens_fit_the_published_description_of_github(published: Any):
+def test_requests_for_tokens_fit_the_published_description_of_github(published):
     schemas = published["components"]["schemas"]
     tokens = body_schema(published["paths"], TOKENS)
     permissions = tokens["properties"].pop("permissions")["$ref"].rpartition("/")[2]

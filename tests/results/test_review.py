@@ -9,8 +9,8 @@ import shlex
 import shutil
 import tempfile
 import tomllib
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -290,9 +290,7 @@ def shown(service: Service, management: Management, run: Run) -> tuple[Any, str]
     ],
     ids=["stand-in", "claude", "codex"],
 )
-def test_pull_request_is_reviewed_by_an_agent_in_a_sandbox(
-    directory: Path, monkeypatch: pytest.MonkeyPatch, agent: Callable[[Path], AbstractContextManager[Agent]]
-):
+def test_pull_request_is_reviewed_by_an_agent_in_a_sandbox(directory, monkeypatch, agent):
     for name, value in {"GITHUB_TOKEN": TOKEN, "REVIEW_KEY": KEY}.items():
         monkeypatch.setenv(name, value)
     source = SourceRepository.create(directory / "source")
@@ -355,7 +353,7 @@ def wait_for_results(management: Management, count: int) -> None:
 
 
 @pytest.mark.proof
-def test_three_pushes_leave_one_comment_and_comments_on_lines(directory: Path, monkeypatch: pytest.MonkeyPatch):
+def test_three_pushes_leave_one_comment_and_comments_on_lines(directory, monkeypatch):
     """GitHub's published description checks each request."""
     for name, value in {"GITHUB_TOKEN": TOKEN, "REVIEW_KEY": KEY}.items():
         monkeypatch.setenv(name, value)

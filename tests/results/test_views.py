@@ -31,7 +31,7 @@ def dashboard(sqlite_store: str, quick_passwords: None, tmp_path: Path) -> Itera
     world.close()
 
 
-def test_deliveries_of_results_are_shown_with_their_attempts(dashboard: Dashboard):
+def test_deliveries_of_results_are_shown_with_their_attempts(dashboard):
     world = dashboard.world
     automation = world.management.automations.create(
         world.may, "review", prompt="Look.", triggers=[SCHEDULE], options={"results": [COMMENT, SLACK]}
@@ -45,7 +45,7 @@ def test_deliveries_of_results_are_shown_with_their_attempts(dashboard: Dashboar
         assert results.begin(tx, run, planned, executor=WORKER, now=world.clock())
     viewer = dashboard.member("ada@example.com", roles={world.factory.name: Role.VIEWER})
 
-    def page_of_run() -> str:
+    def page_of_run():
         return viewer.get(f"/f/{world.factory.name}/runs/{run_id(key)}").body.decode()
 
     page_before_end = page_of_run()

@@ -1,7 +1,6 @@
 """An accepted report of an agent platform ends its run, whatever happens before a worker reads the report."""
 
 import threading
-from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
 
@@ -9,7 +8,7 @@ import pytest
 
 from hookmill.domain.agent_report import AgentReport
 from hookmill.domain.ids import FactoryId, RunKey
-from hookmill.domain.platform_report import PlatformReport, platform_report
+from hookmill.domain.platform_report import platform_report
 from hookmill.domain.run import RunState
 from hookmill.domain.run_policy import Concurrency, RunPolicy, WhenBusy
 from hookmill.runs.runner import HostFault
@@ -112,9 +111,7 @@ def cancelled_during_a_fault_of_the_host(backlog: Backlog, key: RunKey) -> None:
         cancelled_during_a_fault_of_the_host,
     ],
 )
-def test_cancelled_run_ends_with_the_report_that_was_accepted_before(
-    backlog: Backlog, happens: Callable[[Backlog, RunKey], None]
-):
+def test_cancelled_run_ends_with_the_report_that_was_accepted_before(backlog, happens):
     key = handed_over(backlog, policy=REPLACES)
     receive(backlog, key)
 
@@ -144,9 +141,7 @@ def test_host_fault_in_the_last_attempt_does_not_lose_the_report(backlog):
 
 
 @pytest.mark.parametrize("cancel", [Backlog.request_cancel, cancel_all])
-def test_cancellation_waits_for_a_report_that_is_being_stored(
-    postgres_backlog: Backlog, cancel: Callable[[Backlog, RunKey], None]
-):
+def test_cancellation_waits_for_a_report_that_is_being_stored(postgres_backlog, cancel):
     """PostgreSQL: a cancellation must not look for reports before it has locked the run."""
     backlog = postgres_backlog
     key = handed_over(backlog)
@@ -162,9 +157,7 @@ def test_cancellation_waits_for_a_report_that_is_being_stored(
 
 
 @pytest.mark.parametrize(("second", "reception"), [(DONE, Reception.ACCEPTED), (FAILED, Reception.CONTRADICTED)])
-def test_report_that_waits_for_another_one_never_replaces_it(
-    postgres_backlog: Backlog, second: PlatformReport, reception: Reception
-):
+def test_report_that_waits_for_another_one_never_replaces_it(postgres_backlog, second, reception):
     """PostgreSQL: after the wait for the lock, the row of the attempt is the one from before the wait."""
     backlog = postgres_backlog
     key = handed_over(backlog)

@@ -304,14 +304,14 @@ def test_aider_gets_the_payload_as_a_file_only_if_there_is_one(tmp_path):
         ("goose", {"CONTEXT_FILE_NAMES", "--no-profile"}),
     ],
 )
-def test_agent_is_told_to_take_no_instructions_from_a_checkout(agent: str, options: set[str]):
+def test_agent_is_told_to_take_no_instructions_from_a_checkout(agent, options):
     runner = AgentSettings(agent=agent).create_runner(RunnerContext())
 
     assert options <= {*runner.argv, *runner.environment}
 
 
 @pytest.mark.parametrize(("sandbox", "turns_off"), [("bubblewrap", True), ("none", False)])
-def test_codex_creates_no_sandbox_in_a_sandbox(sandbox: Any, turns_off: bool):
+def test_codex_creates_no_sandbox_in_a_sandbox(sandbox, turns_off):
     runner = AgentSettings(agent="codex", sandbox=sandbox, arguments=("-s", "read-only")).create_runner(RunnerContext())
 
     assert ("sandbox_mode=danger-full-access" in runner.argv) == turns_off
@@ -588,7 +588,7 @@ def test_events_of_unexpected_types_are_ignored(agent):
         ({}, "Field required"),
     ],
 )
-def test_unusable_settings_of_an_agent_are_refused(settings: Any, problem: str):
+def test_unusable_settings_of_an_agent_are_refused(settings, problem):
     with pytest.raises(ValidationError, match=problem):
         AgentSettings(**settings)
 

@@ -79,7 +79,7 @@ def history(workspace: Path) -> list[str]:
     return git(workspace, "log", "--format=%s").splitlines()
 
 
-def test_default_branch_is_checked_out(host: Host):
+def test_default_branch_is_checked_out(host):
     host.source.commit("first", README="one")
     host.source.commit("second", README="two", src__app="code")
 
@@ -104,7 +104,7 @@ def test_default_branch_is_checked_out(host: Host):
         ("deep/er", "dev"),
     ],
 )
-def test_branches_and_tags_are_checked_out(host: Host, ref: str, content: str):
+def test_branches_and_tags_are_checked_out(host, ref, content):
     host.source.commit(f="tagged")
     host.source.git("tag", "-a", "v1", "-m", "annotated")
     host.source.git("tag", "both")
@@ -118,7 +118,7 @@ def test_branches_and_tags_are_checked_out(host: Host, ref: str, content: str):
     assert (host.check_out(git_ref(ref)) / "f").read_text() == content
 
 
-def test_commit_is_checked_out_by_its_id_and_depth_counts_from_it(host: Host):
+def test_commit_is_checked_out_by_its_id_and_depth_counts_from_it(host):
     commits = [host.source.commit(name, f=name) for name in ("a", "b", "c", "d")]
 
     assert history(host.check_out(git_ref(commits[2]))) == ["c"]
@@ -128,7 +128,7 @@ def test_commit_is_checked_out_by_its_id_and_depth_counts_from_it(host: Host):
     assert history(host.check_out(git_ref(commits[1]))) == ["b"]
 
 
-def test_new_commits_and_forced_branches_are_fetched(host: Host):
+def test_new_commits_and_forced_branches_are_fetched(host):
     host.source.commit("first")
     host.check_out()
     host.source.commit("second")
@@ -140,7 +140,7 @@ def test_new_commits_and_forced_branches_are_fetched(host: Host):
     assert len(host.mirrors()) == 1
 
 
-def test_repository_with_sha256_ids_is_checked_out(tmp_path: Path):
+def test_repository_with_sha256_ids_is_checked_out(tmp_path):
     host = Host(tmp_path)
     source = SourceRepository.create(tmp_path / "sha256", "--object-format=sha256")
     commit = source.commit("only", f="x")
@@ -160,7 +160,7 @@ def test_repository_with_sha256_ids_is_checked_out(tmp_path: Path):
         (git_ref("0123456789abcdef" * 4), "has no commit with the id"),
     ],
 )
-def test_missing_ref_is_refused(host: Host, ref: GitRef, problem: str):
+def test_missing_ref_is_refused(host, ref, problem):
     host.source.commit()
 
     with pytest.raises(RefNotFound, match=problem) as refused:
@@ -169,13 +169,13 @@ def test_missing_ref_is_refused(host: Host, ref: GitRef, problem: str):
     assert str(ref.text) not in str(refused.value)
 
 
-def test_empty_repository_has_no_default_branch(host: Host):
+def test_empty_repository_has_no_default_branch(host):
     with pytest.raises(RefNotFound, match="has no default branch"):
         host.check_out()
 
 
 @pytest.mark.parametrize("kind", ["tree", "blob", "tag"])
-def test_id_of_another_object_is_no_commit(host: Host, kind: str):
+def test_id_of_another_object_is_no_commit(host, kind):
     host.source.commit(f="x")
     host.source.git("tag", "-a", "v1", "-m", "annotated")
     objects = {"tree": "HEAD^{tree}", "blob": "HEAD:f", "tag": "v1"}
@@ -184,14 +184,14 @@ def test_id_of_another_object_is_no_commit(host: Host, kind: str):
         host.check_out(git_ref(host.source.git("rev-parse", objects[kind])))
 
 
-def test_repository_that_does_not_answer_is_no_fault_of_the_run(host: Host):
+def test_repository_that_does_not_answer_is_no_fault_of_the_run(host):
     with pytest.raises(WorkspaceUnavailable, match="could not be read"):
         host.check_out(url="http://127.0.0.1:1/app.git")
     with pytest.raises(WorkspaceUnavailable, match=r"could not be read: .*does not appear to be a git repository"):
         host.check_out(url="/nonexistent/app.git")
 
 
-def test_damaged_mirror_is_replaced(host: Host):
+def test_damaged_mirror_is_replaced(host):
     host.source.commit("first")
     host.check_out()
     mirror = host.data / "repositories" / host.mirrors()[0]
@@ -214,7 +214,7 @@ def test_damaged_mirror_is_replaced(host: Host):
         ("config", 0, 20),
     ],
 )
-def test_mirror_with_a_damaged_file_is_replaced(host: Host, file: str, start: int, end: int | None):
+def test_mirror_with_a_damaged_file_is_replaced(host, file, start, end):
     host.source.commit("only", f="x" * 1_000)
     host.check_out()
     mirror = host.mirror_inode()
@@ -228,7 +228,7 @@ def test_mirror_with_a_damaged_file_is_replaced(host: Host, file: str, start: in
     assert host.mirror_inode() != mirror
 
 
-def test_unreachable_server_does_not_cost_the_mirror(host: Host):
+def test_unreachable_server_does_not_cost_the_mirror(host):
     commit = host.source.commit()
     with serve_over_http(host.source.directory / ".git") as server:
         host.check_out(git_ref(commit), url=server.url)
@@ -242,7 +242,7 @@ def test_unreachable_server_does_not_cost_the_mirror(host: Host):
 
 
 @pytest.mark.parametrize("is_compressible", [False, True], ids=["mirror", "checkout"])
-def test_repository_above_the_limit_is_refused_and_removed(host: Host, is_compressible: bool):
+def test_repository_above_the_limit_is_refused_and_removed(host, is_compressible):
     content = "0" * 3_000_000 if is_compressible else os.urandom(1_500_000).hex()
     host.source.commit(f=content)
 
@@ -252,14 +252,14 @@ def test_repository_above_the_limit_is_refused_and_removed(host: Host, is_compre
     assert disk_bytes(host.data) < 500_000
 
 
-def test_mirror_that_grew_above_the_limit_begins_again(host: Host):
+def test_mirror_that_grew_above_the_limit_begins_again(host):
     for number in range(3):
         host.source.commit(f=os.urandom(250_000).hex())
         workspace = host.check_out(disk_bytes_max=1_048_576)
         assert len(history(workspace)) == 1, number
 
 
-def test_mirror_with_many_packs_is_packed_and_forgets_old_commits(host: Host, monkeypatch: pytest.MonkeyPatch):
+def test_mirror_with_many_packs_is_packed_and_forgets_old_commits(host, monkeypatch):
     monkeypatch.setattr(checkouts, "PACKS_MAX", 2)
     for number in range(5):
         host.source.commit(f=str(number))
@@ -270,7 +270,7 @@ def test_mirror_with_many_packs_is_packed_and_forgets_old_commits(host: Host, mo
     assert len((mirror / "shallow").read_text().splitlines()) <= 3
 
 
-def test_work_ends_when_the_tick_raises(host: Host):
+def test_work_ends_when_the_tick_raises(host):
     host.source.commit()
 
     def tick() -> None:
@@ -280,7 +280,7 @@ def test_work_ends_when_the_tick_raises(host: Host):
         host.check_out(tick=tick)
 
 
-def test_wait_for_a_mirror_in_use_has_a_deadline(host: Host):
+def test_wait_for_a_mirror_in_use_has_a_deadline(host):
     commit = host.source.commit()
     host.check_out()
     lock = host.data / "repositories" / host.mirrors()[0].replace(".git", ".lock")
@@ -292,7 +292,7 @@ def test_wait_for_a_mirror_in_use_has_a_deadline(host: Host):
             host.check_out(git_ref(commit), time_limit_seconds=1)
 
 
-def test_mirror_is_private_and_shares_nothing_with_a_checkout(host: Host):
+def test_mirror_is_private_and_shares_nothing_with_a_checkout(host):
     host.source.commit(f="x")
 
     workspace = host.check_out()
@@ -305,7 +305,7 @@ def test_mirror_is_private_and_shares_nothing_with_a_checkout(host: Host):
     assert not (workspace / ".git" / "hooks").exists()
 
 
-def test_unused_mirrors_are_removed(host: Host):
+def test_unused_mirrors_are_removed(host):
     host.source.commit()
     host.check_out()
     repository = RepositorySettings(url=str(host.source.directory))
@@ -337,7 +337,7 @@ def small_depths(monkeypatch: pytest.MonkeyPatch, *depths: int) -> None:
     monkeypatch.setattr(workspace_module, "BASE_DEPTHS", depths)
 
 
-def test_changes_since_the_base_are_compared_without_later_ones_of_the_base(host: Host):
+def test_changes_since_the_base_are_compared_without_later_ones_of_the_base(host):
     fork = host.source.commit("base", old="x")
     host.source.git("checkout", "-q", "-b", "topic")
     head = host.source.commit("change", new="x")
@@ -353,7 +353,7 @@ def test_changes_since_the_base_are_compared_without_later_ones_of_the_base(host
     assert git(workspace, "for-each-ref", "--format=%(refname)") == BASE_REF
 
 
-def test_changes_of_the_base_that_were_merged_into_the_topic_are_not_shown(host: Host):
+def test_changes_of_the_base_that_were_merged_into_the_topic_are_not_shown(host):
     host.source.commit("base", old="x")
     host.source.git("branch", "topic")
     merged = host.source.commit("meanwhile", other="x")
@@ -368,7 +368,7 @@ def test_changes_of_the_base_that_were_merged_into_the_topic_are_not_shown(host:
 
 
 @pytest.mark.parametrize("is_commit_id", [False, True], ids=["tag", "commit"])
-def test_base_is_a_commit_even_if_an_annotated_tag_names_it(host: Host, is_commit_id: bool):
+def test_base_is_a_commit_even_if_an_annotated_tag_names_it(host, is_commit_id):
     commit = host.source.commit(old="x")
     host.source.git("tag", "-a", "v1", "-m", "annotated")
     host.source.commit(new="x")
@@ -380,7 +380,7 @@ def test_base_is_a_commit_even_if_an_annotated_tag_names_it(host: Host, is_commi
     assert diff(workspace) == ["new"]
 
 
-def test_file_that_is_named_like_the_comparison_does_not_prevent_it(host: Host):
+def test_file_that_is_named_like_the_comparison_does_not_prevent_it(host):
     base = host.source.commit(old="x")
     host.source.commit(**{"hookmill/base...HEAD": "x"})
 
@@ -389,7 +389,7 @@ def test_file_that_is_named_like_the_comparison_does_not_prevent_it(host: Host):
     assert diff(workspace) == ["hookmill/base...HEAD"]
 
 
-def test_base_and_ref_may_be_the_same(host: Host):
+def test_base_and_ref_may_be_the_same(host):
     commit = host.source.commit(f="x")
 
     workspace = host.check_out(git_ref("main"), base=git_ref("main"))
@@ -398,7 +398,7 @@ def test_base_and_ref_may_be_the_same(host: Host):
     assert diff(workspace) == []
 
 
-def test_history_is_fetched_until_the_merge_base_is_certain(host: Host, monkeypatch: pytest.MonkeyPatch):
+def test_history_is_fetched_until_the_merge_base_is_certain(host, monkeypatch):
     small_depths(monkeypatch, 2, 4)
     fork = host.source.commit(old="x")
     for number in range(3):
@@ -417,7 +417,7 @@ def test_history_is_fetched_until_the_merge_base_is_certain(host: Host, monkeypa
     assert [name.rpartition("-")[2] for name in host.mirrors()] == ["2.git", "4.git", "full.git"]
 
 
-def test_merge_of_an_old_commit_hides_no_change(host: Host, monkeypatch: pytest.MonkeyPatch):
+def test_merge_of_an_old_commit_hides_no_change(host, monkeypatch):
     """A part of the history would show the old commit as the merge base, and so hide that a fix is undone."""
     small_depths(monkeypatch, 3, 4)
     old = host.source.commit("old", code="with the fault")
@@ -434,7 +434,7 @@ def test_merge_of_an_old_commit_hides_no_change(host: Host, monkeypatch: pytest.
     assert "code" in diff(workspace)
 
 
-def test_checkout_without_a_common_ancestor_is_refused(host: Host):
+def test_checkout_without_a_common_ancestor_is_refused(host):
     host.source.commit(f="x")
     host.source.git("checkout", "-q", "--orphan", "unrelated")
     host.source.commit(g="x")
@@ -445,7 +445,7 @@ def test_checkout_without_a_common_ancestor_is_refused(host: Host):
 
 @pytest.mark.parametrize("base", ["missing", "0123456789" * 4, "0123456789abcdef" * 4])
 @pytest.mark.parametrize("is_by_id", [False, True], ids=["branch", "commit"])
-def test_missing_base_is_refused_and_never_another_one(host: Host, base: str, is_by_id: bool):
+def test_missing_base_is_refused_and_never_another_one(host, base, is_by_id):
     commit = host.source.commit()
 
     with pytest.raises(RefNotFound, match="the workspace's base") as refused:
@@ -454,14 +454,14 @@ def test_missing_base_is_refused_and_never_another_one(host: Host, base: str, is
     assert base not in str(refused.value)
 
 
-def test_missing_ref_is_not_taken_for_a_missing_base(host: Host):
+def test_missing_ref_is_not_taken_for_a_missing_base(host):
     host.source.commit()
 
     with pytest.raises(RefNotFound, match="the workspace's ref"):
         host.check_out(git_ref("0123456789" * 4), base=git_ref("main"))
 
 
-def test_history_that_is_too_large_for_the_merge_base_is_refused(host: Host, monkeypatch: pytest.MonkeyPatch):
+def test_history_that_is_too_large_for_the_merge_base_is_refused(host, monkeypatch):
     small_depths(monkeypatch, 1)
     host.source.commit()
     host.source.git("branch", "topic")
@@ -498,7 +498,7 @@ def executing_config(marker: Path) -> str:
     )
 
 
-def test_no_hook_filter_or_submodule_is_executed(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_no_hook_filter_or_submodule_is_executed(host, tmp_path, monkeypatch):
     marker = tmp_path / "executed"
     hooks = tmp_path / "hooks"
     hooks.mkdir()
@@ -524,7 +524,7 @@ def test_no_hook_filter_or_submodule_is_executed(host: Host, tmp_path: Path, mon
     assert list((workspace / "sub").iterdir()) == []
 
 
-def test_links_in_a_checkout_are_kept_and_not_followed(host: Host, tmp_path: Path):
+def test_links_in_a_checkout_are_kept_and_not_followed(host, tmp_path):
     outside = tmp_path / "outside"
     outside.mkdir()
     (host.source.directory / "link").symlink_to(outside)
@@ -539,7 +539,7 @@ def test_links_in_a_checkout_are_kept_and_not_followed(host: Host, tmp_path: Pat
 
 
 @pytest.mark.parametrize("path", ["a/" * 300 + "f", f"{'x' * 200}/" * 20 + "f"], ids=["deep", "long"])
-def test_deep_directories_and_long_paths_are_refused(host: Host, path: str):
+def test_deep_directories_and_long_paths_are_refused(host, path):
     blob = host.source.commit(f="x") and host.source.git("rev-parse", "HEAD:f")
     host.source.git("update-index", "--add", "--cacheinfo", f"100644,{blob},{path}")
     host.source.git("commit", "-q", "-m", "deep")
@@ -552,7 +552,7 @@ def test_deep_directories_and_long_paths_are_refused(host: Host, path: str):
 
 
 @pytest.mark.parametrize("url", ["ext::sh -c touch% {marker}", "file://{source}", "https://127.0.0.1:1/x"])
-def test_other_protocols_are_not_used(host: Host, tmp_path: Path, url: str):
+def test_other_protocols_are_not_used(host, tmp_path, url):
     host.source.commit()
     marker = tmp_path / "executed"
     address = url.format(marker=marker, source=host.source.directory)
@@ -564,7 +564,7 @@ def test_other_protocols_are_not_used(host: Host, tmp_path: Path, url: str):
     assert not marker.exists()
 
 
-def test_ssh_asks_nothing(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_ssh_asks_nothing(host, tmp_path, monkeypatch):
     host.source.commit("over SSH")
     programs = tmp_path / "programs"
     programs.mkdir()
@@ -604,7 +604,7 @@ MALFORMED_TREES = {
 
 
 @pytest.mark.parametrize("entries", MALFORMED_TREES.values(), ids=MALFORMED_TREES)
-def test_malformed_commit_is_refused_and_costs_no_mirror(host: Host, entries: list[tuple[str, str, str]]):
+def test_malformed_commit_is_refused_and_costs_no_mirror(host, entries):
     commit = host.source.commit(f="x")
     objects = {
         "blob": host.source.git("rev-parse", "HEAD:f"),
@@ -625,7 +625,7 @@ def test_malformed_commit_is_refused_and_costs_no_mirror(host: Host, entries: li
     assert git(host.check_out(), "rev-parse", "HEAD") == commit
 
 
-def test_truncated_tree_is_refused(host: Host):
+def test_truncated_tree_is_refused(host):
     host.source.commit(f="x")
     host.source.branch("bad", host.source.store("tree", b"100644 a\0short"))
 
@@ -637,7 +637,7 @@ def test_truncated_tree_is_refused(host: Host):
     "person", ["Ada 1 +0000", "Ada <ada 1 +0000", "<> 1 +0000", "Ada <a> x +0000", "Ada <a> 1 +051800"]
 )
 @pytest.mark.parametrize("depth", [1, FULL_DEPTH])
-def test_old_commit_without_a_usual_author_is_checked_out(host: Host, person: str, depth: int):
+def test_old_commit_without_a_usual_author_is_checked_out(host, person, depth):
     host.source.commit(f="x")
     tree = host.source.git("rev-parse", "HEAD^{tree}")
     old = host.source.branch("old", tree, f"author {person}", f"committer {person}")
@@ -651,7 +651,7 @@ def test_old_commit_without_a_usual_author_is_checked_out(host: Host, person: st
 # Limits for what a commit may contain
 
 
-def test_commit_that_names_billions_of_files_is_refused(host: Host):
+def test_commit_that_names_billions_of_files_is_refused(host):
     """Each of ten trees has the previous one ten times. Git would list all files in memory before it writes one."""
     host.source.commit(f="x")
     mode, entry = "100644", host.source.git("rev-parse", "HEAD:f")
@@ -669,7 +669,7 @@ def test_commit_that_names_billions_of_files_is_refused(host: Host):
     assert disk_bytes(host.data) < 500_000
 
 
-def test_file_that_needs_too_much_memory_is_refused(host: Host, monkeypatch: pytest.MonkeyPatch):
+def test_file_that_needs_too_much_memory_is_refused(host, monkeypatch):
     host.source.commit("small", f="x")
     host.source.git("branch", "small")
     host.source.commit("large", large="0" * 30_000_000)
@@ -684,7 +684,7 @@ def test_file_that_needs_too_much_memory_is_refused(host: Host, monkeypatch: pyt
     assert history(host.check_out(git_ref("small"), disk_bytes_max=30_000_000)) == ["small"]
 
 
-def test_commit_that_is_too_large_costs_no_mirror(host: Host):
+def test_commit_that_is_too_large_costs_no_mirror(host):
     host.source.commit("small", f="x")
     host.source.git("branch", "small")
     host.source.commit("large", large=os.urandom(1_500_000).hex())
@@ -699,7 +699,7 @@ def test_commit_that_is_too_large_costs_no_mirror(host: Host):
 
 
 @pytest.mark.parametrize("calls_with_room", [0, 1])
-def test_git_ends_before_the_reserve_of_the_disk_is_used(host: Host, calls_with_room: int):
+def test_git_ends_before_the_reserve_of_the_disk_is_used(host, calls_with_room):
     host.source.commit()
     calls = iter(range(100))
     full = Checkouts(host.data, lambda: UNMEASURABLE if next(calls) < calls_with_room else DiskUse(0, 0))
@@ -717,7 +717,7 @@ def room_of(host: Host, bytes_of_disk: int) -> Callable[[], DiskUse]:
     return lambda: DiskUse(bytes_of_disk - disk_bytes(host.data / "repositories"), 1_000_000)
 
 
-def test_longest_unused_mirror_gives_way_to_a_workspace(host: Host):
+def test_longest_unused_mirror_gives_way_to_a_workspace(host):
     for name in ("old", "new", "used"):
         host.source.commit(f=os.urandom(500_000).hex())
         repository = RepositorySettings(url=str(host.source.directory))
@@ -736,7 +736,7 @@ def test_longest_unused_mirror_gives_way_to_a_workspace(host: Host):
     assert [name.split("-")[0] for name in host.mirrors()] == ["app", "new", "used"]
 
 
-def test_commit_that_is_larger_than_the_disk_is_refused_before_its_checkout(host: Host):
+def test_commit_that_is_larger_than_the_disk_is_refused_before_its_checkout(host):
     host.source.commit(f="0" * 40 * MIB)
     host.checkouts = Checkouts(host.data, lambda: DiskUse(35 * MIB, 1_000))
 
@@ -746,7 +746,7 @@ def test_commit_that_is_larger_than_the_disk_is_refused_before_its_checkout(host
     assert not list(host.data.parent.glob("workspace-*"))
 
 
-def test_mirror_that_others_made_large_costs_no_run_its_workspace(host: Host):
+def test_mirror_that_others_made_large_costs_no_run_its_workspace(host):
     host.source.commit(f="x")
     host.check_out()
     mirror = host.mirror_inode()
@@ -761,7 +761,7 @@ def test_mirror_that_others_made_large_costs_no_run_its_workspace(host: Host):
     assert disk_bytes(host.data) < 10 * MIB
 
 
-def test_run_whose_fetch_uses_up_the_disk_is_refused(host: Host):
+def test_run_whose_fetch_uses_up_the_disk_is_refused(host):
     host.source.commit(f="x")
     host.source.git("branch", "small")
     host.source.commit(f=os.urandom(40 * MIB).hex())
@@ -773,7 +773,7 @@ def test_run_whose_fetch_uses_up_the_disk_is_refused(host: Host):
     assert (host.check_out(git_ref("small")) / "f").read_text() == "x"
 
 
-def test_ref_is_found_among_many_that_end_like_it(host: Host):
+def test_ref_is_found_among_many_that_end_like_it(host):
     """All names that end so match Git's pattern, and precede the branch in the answer."""
     commit = host.source.commit()
     refs = "".join(f"create refs/heads/{number:04}/refs/heads/main {commit}\n" for number in range(2_000))
@@ -788,16 +788,14 @@ def test_ref_is_found_among_many_that_end_like_it(host: Host):
 # Limits of a Git command
 
 
-def test_git_has_a_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_git_has_a_deadline(tmp_path, monkeypatch):
     fake_git(tmp_path, monkeypatch, "sleep 60 & sleep 60")
 
     with pytest.raises(git_module.GitError, match=r"took longer than 0\.2 s"):
         run_git(("fetch",), seconds=0.2)
 
 
-def test_commit_that_keeps_git_busy_until_its_deadline_is_refused(
-    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_commit_that_keeps_git_busy_until_its_deadline_is_refused(host, tmp_path, monkeypatch):
     host.source.commit(f="x")
     fake_git(tmp_path, monkeypatch, "while :; do :; done", only="checkout")
     monkeypatch.setattr(git_module, "OVERWORKED_SHARE", 0.02)
@@ -806,7 +804,7 @@ def test_commit_that_keeps_git_busy_until_its_deadline_is_refused(
         host.check_out(time_limit_seconds=3)
 
 
-def test_output_of_git_is_capped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_output_of_git_is_capped(tmp_path, monkeypatch):
     fake_git(
         tmp_path, monkeypatch, "head -c 300000 /dev/zero; head -c 300000 /dev/zero >&2; echo fatal: no >&2; exit 3"
     )
@@ -817,14 +815,14 @@ def test_output_of_git_is_capped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert len(result.message) <= git_module.MESSAGE_CHARACTERS_MAX
 
 
-def test_missing_git_is_named(monkeypatch: pytest.MonkeyPatch):
+def test_missing_git_is_named(monkeypatch):
     monkeypatch.setenv("PATH", "/nonexistent")
 
     with pytest.raises(git_module.GitError, match="git is not installed"):
         run_git(("version",), seconds=5)
 
 
-def test_processes_of_git_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_processes_of_git_are_limited(tmp_path, monkeypatch):
     limits = "for limit in c d f t n s; do ulimit -$limit; done"
     fake_git(tmp_path, monkeypatch, f"{limits}; cat /proc/self/oom_score_adj; cat; ls /proc/self/fd")
 
@@ -833,7 +831,7 @@ def test_processes_of_git_are_limited(tmp_path: Path, monkeypatch: pytest.Monkey
     assert result.output.split()[:7] == ["0", "100000", "100", "25", "1024", "8192", "1000"]
 
 
-def test_full_disk_is_a_fault_of_the_host(host: Host):
+def test_full_disk_is_a_fault_of_the_host(host):
     host.source.commit(f="x")
 
     with pytest.raises(OSError, match="No space left on device"):
@@ -845,9 +843,7 @@ LOCAL_FAULTS = ["No space left on device", "Out of memory, malloc failed", "inde
 
 @pytest.mark.parametrize("text", LOCAL_FAULTS)
 @pytest.mark.parametrize("subcommand", ["ls-remote", "fetch"])
-def test_error_output_of_git_is_no_fact_about_this_host(
-    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, subcommand: str
-):
+def test_error_output_of_git_is_no_fact_about_this_host(host, tmp_path, monkeypatch, text, subcommand):
     """A program for SSH, for example, writes there what the server says."""
     host.source.commit()
     fake_git(tmp_path, monkeypatch, f"echo 'fatal: write error: {text}' >&2; exit 128", only=subcommand)
@@ -859,7 +855,7 @@ def test_error_output_of_git_is_no_fact_about_this_host(
 @pytest.mark.parametrize("text", LOCAL_FAULTS)
 @pytest.mark.parametrize("kind", ["error line", "error lines", "status"])
 @pytest.mark.parametrize("ref", ["branch", "commit"])
-def test_words_of_a_server_are_no_facts_about_this_host(host: Host, text: str, kind: str, ref: str):
+def test_words_of_a_server_are_no_facts_about_this_host(host, text, kind, ref):
     commit = host.source.commit()
     line = {"error line": f"ERR {text}", "error lines": f"ERR no\nfatal: write error: {text}\n"}.get(kind)
     host.check_out(git_ref("main" if ref == "branch" else commit))
@@ -904,9 +900,7 @@ def answering(body: bytes | None, text: str) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("name", "error"), [("SEGV", WorkspaceRefused), ("XFSZ", WorkspaceRefused), ("KILL", HostShortage)]
 )
-def test_signal_that_ends_git_is_no_fault_of_the_server(
-    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, error: type[Exception]
-):
+def test_signal_that_ends_git_is_no_fault_of_the_server(host, tmp_path, monkeypatch, name, error):
     host.source.commit()
     fake_git(tmp_path, monkeypatch, f"kill -{name} $$", only="fetch")
     # The memory of the worker is not that of Git.
@@ -935,9 +929,7 @@ def credential_for() -> Callable[[str], Credential]:
     return lambda url: Credential(url=url, username="x-access-token", password=SecretValue(PASSWORD))
 
 
-def test_password_reaches_the_server_and_nothing_else(
-    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, credential_for: Callable[[str], Credential]
-):
+def test_password_reaches_the_server_and_nothing_else(host, tmp_path, monkeypatch, credential_for):
     host.source.commit("only", f="x")
     # A record of the arguments and the environment of each Git process that is started.
     record = tmp_path / "record"
@@ -962,7 +954,7 @@ def test_password_reaches_the_server_and_nothing_else(
     assert git(workspace, "config", "--get", "remote.origin.url") == server.url
 
 
-def test_wrong_password_is_reported_without_it(host: Host, credential_for: Callable[[str], Credential]):
+def test_wrong_password_is_reported_without_it(host, credential_for):
     host.source.commit()
 
     with (
@@ -983,9 +975,7 @@ def test_wrong_password_is_reported_without_it(host: Host, credential_for: Calla
     ],
     ids=["part", "divided", "header"],
 )
-def test_server_that_repeats_the_password_is_not_quoted(
-    host: Host, credential_for: Callable[[str], Credential], words: str
-):
+def test_server_that_repeats_the_password_is_not_quoted(host, credential_for, words):
     host.source.commit()
 
     with (
@@ -997,7 +987,7 @@ def test_server_that_repeats_the_password_is_not_quoted(
     assert words not in str(refused.value)
 
 
-def test_server_of_another_origin_does_not_get_the_password(host: Host, credential_for: Callable[[str], Credential]):
+def test_server_of_another_origin_does_not_get_the_password(host, credential_for):
     host.source.commit()
 
     with (

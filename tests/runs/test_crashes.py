@@ -205,7 +205,7 @@ def test_another_worker_performs_the_runs_of_a_killed_one(postgres_backlog):
     assert set(performed_attempts(postgres_backlog).values()) == {1}
 
 
-def test_runs_of_a_worker_frozen_in_a_transaction_are_requeued_soon(postgres_backlog, tmp_path: Path):
+def test_runs_of_a_worker_frozen_in_a_transaction_are_requeued_soon(postgres_backlog, tmp_path):
     trigger_file = tmp_path / "freeze"
     # Because of the limit, a claim is a transaction of several statements.
     automation = postgres_backlog.automation(runner="command", policy=RunPolicy(max_running=9))

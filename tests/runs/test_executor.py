@@ -17,7 +17,7 @@ def ignore(_where: str, _error: BaseException) -> None: ...
 
 
 @pytest.mark.parametrize("error_type", [ZeroDivisionError, SystemExit, KeyboardInterrupt])
-def test_exception_is_reported_and_its_thread_performs_more(error_type: type[BaseException]):
+def test_exception_is_reported_and_its_thread_performs_more(error_type):
     failures: list[BaseException] = []
     threads: list[int] = []
 

@@ -19,7 +19,7 @@ from hookmill.runs.health import HostHealth, probe
 from hookmill.runs.package import Package, write_package
 from hookmill.runs.runner import HostFault
 from hookmill.runs.runners import CommandRunner, PackageRunner
-from tests.runs.backlog import Backlog, Worker
+from tests.runs.backlog import Worker
 from tests.runs.samples import always_continue, sample_run
 from tests.support.counts import ON_POSTGRES_IN_PROOF
 from tests.support.waiting import until
@@ -63,7 +63,7 @@ def exhausted_file_descriptors(left: int = 0) -> Iterator[None]:
 # Workers
 
 
-def test_worker_with_a_faulty_disk_fails_no_run_and_recovers(postgres_backlog: Backlog, tmp_path: Path):
+def test_worker_with_a_faulty_disk_fails_no_run_and_recovers(postgres_backlog, tmp_path):
     automation = postgres_backlog.automation()
     packages = tmp_path / "faulty" / "runs"
 
@@ -94,7 +94,7 @@ def test_worker_with_a_faulty_disk_fails_no_run_and_recovers(postgres_backlog: B
 
 
 @ON_POSTGRES_IN_PROOF
-def test_worker_started_on_a_full_disk_leaves_runs_queued(backlog: Backlog):
+def test_worker_started_on_a_full_disk_leaves_runs_queued(backlog):
     key = backlog.queue(backlog.automation())
 
     with full_disk(backlog.data / "runs"):
@@ -112,7 +112,7 @@ def test_worker_started_on_a_full_disk_leaves_runs_queued(backlog: Backlog):
 
 
 @ON_POSTGRES_IN_PROOF
-def test_fault_of_one_runner_does_not_delay_runs_of_other_runners(backlog: Backlog):
+def test_fault_of_one_runner_does_not_delay_runs_of_other_runners(backlog):
     faulty = [backlog.queue(backlog.automation(runner="faulty")) for _ in range(6)]
 
     with Worker(backlog) as worker:
@@ -134,12 +134,12 @@ def package(tmp_path: Path) -> Package:
     return write_package(tmp_path / "runs", sample_run(), b"{}")
 
 
-def test_failure_to_start_the_guard_is_a_host_fault(package: Package):
+def test_failure_to_start_the_guard_is_a_host_fault(package):
     with exhausted_file_descriptors(), pytest.raises(HostFault, match="Too many open files"):
         CommandRunner(argv=("true",)).run(package, always_continue)
 
 
-def test_program_that_a_guard_needs_is_named(package: Package, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_program_that_a_guard_needs_is_named(package, tmp_path, monkeypatch):
     python = tmp_path / "python"
     python.touch(mode=0o600)
     monkeypatch.setattr(sys, "executable", str(python))
@@ -148,7 +148,7 @@ def test_program_that_a_guard_needs_is_named(package: Package, tmp_path: Path, m
         CommandRunner(argv=("true",)).run(package, always_continue)
 
 
-def test_failure_to_open_the_output_file_is_a_host_fault(package: Package):
+def test_failure_to_open_the_output_file_is_a_host_fault(package):
     (package.directory / "output.log").mkdir()
 
     with pytest.raises(HostFault, match="could not be started: Is a directory") as raised:
@@ -157,7 +157,7 @@ def test_failure_to_open_the_output_file_is_a_host_fault(package: Package):
     assert not raised.value.counts_as_attempt
 
 
-def test_command_with_too_long_arguments_fails_its_run(package: Package):
+def test_command_with_too_long_arguments_fails_its_run(package):
     ended = CommandRunner(argv=("echo", "x" * 10_000_000)).run(package, always_continue)
 
     assert isinstance(ended, Ended)
@@ -165,7 +165,7 @@ def test_command_with_too_long_arguments_fails_its_run(package: Package):
     assert ended.reason == "The command could not be started: Argument list too long."
 
 
-def test_failure_to_sync_the_package_is_a_host_fault(package: Package):
+def test_failure_to_sync_the_package_is_a_host_fault(package):
     with exhausted_file_descriptors(), pytest.raises(HostFault, match="Too many open files"):
         PackageRunner().run(package, always_continue)
 
@@ -173,13 +173,13 @@ def test_failure_to_sync_the_package_is_a_host_fault(package: Package):
 # The probe
 
 
-def test_probe_leaves_no_files(tmp_path: Path):
+def test_probe_leaves_no_files(tmp_path):
     probe(tmp_path / "runs")
 
     assert list((tmp_path / "runs").iterdir()) == []
 
 
-def test_probe_of_a_full_disk_fails_and_leaves_no_files(tmp_path: Path):
+def test_probe_of_a_full_disk_fails_and_leaves_no_files(tmp_path):
     with full_disk(tmp_path / "runs"):
         with pytest.raises(OSError, match=r"No space left|exists"):
             probe(tmp_path / "runs")
@@ -212,7 +212,7 @@ class ObservedHost:
         raise AssertionError("claims stay forbidden")
 
 
-def test_host_fault_of_many_runs_is_logged_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_host_fault_of_many_runs_is_logged_once(tmp_path, monkeypatch):
     clock, host = Clock(monkeypatch), ObservedHost(tmp_path)
 
     for _ in range(4):
@@ -224,7 +224,7 @@ def test_host_fault_of_many_runs_is_logged_once(tmp_path: Path, monkeypatch: pyt
     assert host.messages[1:] == [f"A test write in {tmp_path} succeeded: this worker claims runs again."]
 
 
-def test_worker_claims_less_often_if_runs_fail_after_successful_probes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_worker_claims_less_often_if_runs_fail_after_successful_probes(tmp_path, monkeypatch):
     clock, host = Clock(monkeypatch), ObservedHost(tmp_path)
     pauses = []
 
@@ -239,7 +239,7 @@ def test_worker_claims_less_often_if_runs_fail_after_successful_probes(tmp_path:
     assert len(host.messages) == 4, "each message is logged twice in a minute and a half"
 
 
-def test_faulty_runner_is_retried_less_often_until_it_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_faulty_runner_is_retried_less_often_until_it_works(tmp_path, monkeypatch):
     clock, host = Clock(monkeypatch), ObservedHost(tmp_path)
     pauses = []
 
@@ -263,7 +263,7 @@ def test_faulty_runner_is_retried_less_often_until_it_works(tmp_path: Path, monk
     assert recovery == "A run was performed with the runner 'agent': it works again."
 
 
-def test_faulty_disk_is_probed_once_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_faulty_disk_is_probed_once_a_second(tmp_path, monkeypatch):
     clock, host = Clock(monkeypatch), ObservedHost(tmp_path)
     probed_at = []
 

@@ -52,7 +52,7 @@ def test_built_in_runner_comes_before_those_of_the_operator():
 
 
 @pytest.mark.parametrize("kind", RUNNER_KINDS)
-def test_every_kind_can_be_named_in_the_settings(kind: str):
+def test_every_kind_can_be_named_in_the_settings(kind):
     settings = Settings(runners={"agent": {"kind": kind, **REQUIRED[kind]}})  # type: ignore[dict-item]
 
     assert type(settings.runners["agent"]) is RUNNER_KINDS[kind]

@@ -266,9 +266,7 @@ def package(directory: Path) -> Package:
 
 @pytest.mark.parametrize("name", AGENTS)
 @pytest.mark.proof
-def test_published_agent_works_in_a_sandbox_and_ignores_orders_of_the_checkout(
-    name: str, directory: Path, package: Package
-):
+def test_published_agent_works_in_a_sandbox_and_ignores_orders_of_the_checkout(name, directory, package):
     agent = AGENTS[name]
     installed = linked(agent.install(), directory / "agent")
     write_certificates(installed / "ca.pem", directory / "certificate.pem", directory / "key.pem")

@@ -15,7 +15,6 @@ from hookmill.domain.delivery import Accepted, Duplicate, Label, RateLimited, Re
 from hookmill.store.admission import window_counts
 from hookmill.store.admission.plan import Acceptance, Plan, Rejection
 from hookmill.store.admission.transaction import WINDOW_US, PlanOutcome, Stale, add_dropped_counts
-from tests.store.managed_store import ManagedStore
 
 REJECTED = [Label.REJECTED_AUTH, Label.REJECTED_INVALID_JSON, Label.REJECTED_TOO_LARGE]
 
@@ -428,7 +427,7 @@ def test_plan_for_a_deleted_webhook_is_stale(store):
     assert store.admit(store.plan(webhook)) == [Stale()]
 
 
-def test_plans_are_equal_after_encoding_and_decoding(store: ManagedStore):
+def test_plans_are_equal_after_encoding_and_decoding(store):
     webhook = store.webhook()
     plans: list[Plan] = [
         store.plan(webhook, "event-1", body=b"\x00\xff", runs=[store.run("aut_a")], fingerprint=b"content"),
@@ -440,7 +439,7 @@ def test_plans_are_equal_after_encoding_and_decoding(store: ManagedStore):
     assert msgspec.msgpack.Decoder(list[Plan]).decode(encoded) == plans
 
 
-def test_acceptance_cannot_be_created_without_a_proof(store: ManagedStore):
+def test_acceptance_cannot_be_created_without_a_proof(store):
     fields = msgspec.structs.asdict(store.plan(store.webhook()))
     del fields["proof"]
 

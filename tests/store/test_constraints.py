@@ -88,7 +88,7 @@ def run(connection: Connection, statement: str) -> None:
     connection.execute(text(statement), {name: value for name, value in VALUES.items() if f":{name}" in statement})
 
 
-def test_contradictory_rows_are_refused(declared: Connection):
+def test_contradictory_rows_are_refused(declared):
     accepted = []
     for statement in REFUSED:
         change = declared.begin_nested()
@@ -102,7 +102,7 @@ def test_contradictory_rows_are_refused(declared: Connection):
     assert accepted == []
 
 
-def test_every_value_of_the_code_is_accepted(declared: Connection):
+def test_every_value_of_the_code_is_accepted(declared):
     columns: dict[str, list[Any]] = {
         "deliveries SET identity_kind": list(IdentityKind),
         "deliveries SET rate_limit": list(RateLimit),

@@ -15,7 +15,7 @@ from tests.support.loaded import Forked
 from tests.support.waiting import LONG_SECONDS
 
 
-def test_directory_is_removed_with_its_content(tmp_path: Path):
+def test_directory_is_removed_with_its_content(tmp_path):
     directory = tmp_path / "directory"
     for number in range(20):
         subdirectory = directory / str(number % 3) / str(number)
@@ -29,11 +29,11 @@ def test_directory_is_removed_with_its_content(tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_removal_of_a_missing_directory_has_no_effect(tmp_path: Path):
+def test_removal_of_a_missing_directory_has_no_effect(tmp_path):
     remove_directory(tmp_path / "missing")
 
 
-def test_links_are_removed_and_never_followed(tmp_path: Path):
+def test_links_are_removed_and_never_followed(tmp_path):
     outside = tmp_path / "outside"
     (outside / "inner").mkdir(parents=True)
     (outside / "inner" / "file").write_text("x")
@@ -50,7 +50,7 @@ def test_links_are_removed_and_never_followed(tmp_path: Path):
 
 
 @pytest.mark.parametrize("mount_point", ["mount", "deep/er/mount"])
-def test_mounted_file_system_is_not_removed(tmp_path: Path, mount_point: str):
+def test_mounted_file_system_is_not_removed(tmp_path, mount_point):
     directory, outside = tmp_path / "directory", tmp_path / "outside"
     (directory / mount_point).mkdir(parents=True)
     (outside / "inner").mkdir(parents=True)
@@ -73,7 +73,7 @@ def test_mounted_file_system_is_not_removed(tmp_path: Path, mount_point: str):
     assert [path.name for path in tmp_path.iterdir()] == ["outside"]
 
 
-def test_directory_deeper_than_any_limit_is_removed(tmp_path: Path):
+def test_directory_deeper_than_any_limit_is_removed(tmp_path):
     directory = tmp_path / "directory"
     directory.mkdir()
     current_fd = os.open(directory, os.O_RDONLY)
@@ -89,7 +89,7 @@ def test_directory_deeper_than_any_limit_is_removed(tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_memory_does_not_grow_with_the_number_of_entries(tmp_path: Path):
+def test_memory_does_not_grow_with_the_number_of_entries(tmp_path):
     directory = tmp_path / "directory"
     (directory / "files").mkdir(parents=True)
     for number in range(10_000):

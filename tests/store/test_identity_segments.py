@@ -21,7 +21,7 @@ DAY_US = 86_400_000_000
 
 
 @pytest.mark.parametrize("filter_bytes", [identity_segments.FILTER_BYTES_MAX, 16])
-def test_each_event_is_accepted_once_in_any_history_of_segments(store: ManagedStore, monkeypatch, filter_bytes):
+def test_each_event_is_accepted_once_in_any_history_of_segments(store, monkeypatch, filter_bytes):
     """Two writer processes, each with its own cache, admit plans while segments are closed, filtered and removed."""
     seed = time.time_ns()
     print(f"seed {seed}")
@@ -80,7 +80,7 @@ def test_each_event_is_accepted_once_in_any_history_of_segments(store: ManagedSt
     assert len(identities) == len(set(identities))
 
 
-def test_identities_are_kept_30_days_or_as_long_as_the_stored_body(store: ManagedStore):
+def test_identities_are_kept_30_days_or_as_long_as_the_stored_body(store):
     webhook = store.webhook()
     keep_segments(store.database, store.clock.now)
     plans = {kind: store.plan(webhook, f"event {kind}", kind=kind) for kind in IdentityKind}
@@ -100,7 +100,7 @@ def test_identities_are_kept_30_days_or_as_long_as_the_stored_body(store: Manage
 
 
 @pytest.mark.parametrize("at_most", [1, 7, 1_000])
-def test_old_segment_is_removed_step_by_step(store: ManagedStore, at_most):
+def test_old_segment_is_removed_step_by_step(store, at_most):
     for name in ("one", "other"):
         webhook = store.webhook(name)
         store.admit(*(store.plan(webhook) for _ in range(25)))
@@ -115,7 +115,7 @@ def test_old_segment_is_removed_step_by_step(store: ManagedStore, at_most):
     assert steps == -(-50 // at_most) + 2
 
 
-def test_full_segments_are_closed_and_share_filters_that_grow(store: ManagedStore, monkeypatch):
+def test_full_segments_are_closed_and_share_filters_that_grow(store, monkeypatch):
     monkeypatch.setattr(identity_segments, "SEGMENT_ROWS", 10)
     monkeypatch.setattr(identity_segments, "FILTER_DIGESTS_MIN", 20)
     monkeypatch.setattr(identity_segments, "FILTER_DIGESTS_MAX", 40)
@@ -134,7 +134,7 @@ def test_full_segments_are_closed_and_share_filters_that_grow(store: ManagedStor
     ]
 
 
-def test_segment_is_closed_after_a_day_unless_it_is_empty(store: ManagedStore):
+def test_segment_is_closed_after_a_day_unless_it_is_empty(store):
     keep_segments(store.database, store.clock.now)
     store.clock.advance(days=5)
     assert keep_segments(store.database, store.clock.now) == 0
@@ -146,7 +146,7 @@ def test_segment_is_closed_after_a_day_unless_it_is_empty(store: ManagedStore):
     assert sorted(row["no"] for row in store.rows("identity_segments")) == [1, 2]
 
 
-def test_identities_stay_if_their_segment_closes_under_a_slow_clock(store: ManagedStore, monkeypatch):
+def test_identities_stay_if_their_segment_closes_under_a_slow_clock(store, monkeypatch):
     monkeypatch.setattr(identity_segments, "SEGMENT_ROWS", 1)
     right_time = store.clock.now
     keep_segments(store.database, right_time)
@@ -160,7 +160,7 @@ def test_identities_stay_if_their_segment_closes_under_a_slow_clock(store: Manag
     assert [bytes(row["delivery_id"]) for row in store.rows("identities")] == [original.delivery_key]
 
 
-def test_filter_waits_for_transactions_that_can_add_to_the_segment(store_on_postgres: ManagedStore):
+def test_filter_waits_for_transactions_that_can_add_to_the_segment(store_on_postgres):
     webhook = store_on_postgres.webhook()
     keep_segments(store_on_postgres.database, store_on_postgres.clock.now)
     store_on_postgres.admit(store_on_postgres.plan(webhook, "event-1"))
@@ -177,7 +177,7 @@ def test_filter_waits_for_transactions_that_can_add_to_the_segment(store_on_post
     assert store_on_postgres.admit(copy) == [Duplicate(copy.delivery_key, late.delivery_key)]
 
 
-def test_filter_waits_for_an_admission_that_began_during_the_closing(store_on_postgres: ManagedStore):
+def test_filter_waits_for_an_admission_that_began_during_the_closing(store_on_postgres):
     """The admission's transaction number is higher than that of the closing transaction, and may be the highest that
     PostgreSQL has assigned."""
     webhook = store_on_postgres.webhook()
@@ -201,7 +201,7 @@ def test_filter_waits_for_an_admission_that_began_during_the_closing(store_on_po
     assert store_on_postgres.admit(copy) == [Duplicate(copy.delivery_key, late.delivery_key)]
 
 
-def test_few_segments_are_unfiltered_while_a_transaction_stays_open(store_on_postgres: ManagedStore, monkeypatch):
+def test_few_segments_are_unfiltered_while_a_transaction_stays_open(store_on_postgres, monkeypatch):
     """Otherwise, each delivery would search more and more segments, as long as any program has a transaction open."""
     monkeypatch.setattr(identity_segments, "SEGMENT_ROWS", 1)
     webhook = store_on_postgres.webhook()
@@ -226,7 +226,7 @@ def test_few_segments_are_unfiltered_while_a_transaction_stays_open(store_on_pos
     ]
 
 
-def test_large_segment_gets_its_filter_however_long_its_count_takes(store_on_postgres: ManagedStore, monkeypatch):
+def test_large_segment_gets_its_filter_however_long_its_count_takes(store_on_postgres, monkeypatch):
     """Filters are added in the order of segments, so later segments would get none either."""
     store_on_postgres.admit(store_on_postgres.plan(store_on_postgres.webhook()))
     keep_segments(store_on_postgres.database, store_on_postgres.clock.now)
@@ -251,7 +251,7 @@ def test_large_segment_gets_its_filter_however_long_its_count_takes(store_on_pos
     assert store_on_postgres.count("identity_filters") == 1
 
 
-def test_filters_are_created_after_a_restore_to_another_server(store_on_postgres: ManagedStore):
+def test_filters_are_created_after_a_restore_to_another_server(store_on_postgres):
     store_on_postgres.admit(store_on_postgres.plan(store_on_postgres.webhook()))
     keep_segments(store_on_postgres.database, store_on_postgres.clock.now)
     with store_on_postgres.database.write() as tx:
@@ -263,7 +263,7 @@ def test_filters_are_created_after_a_restore_to_another_server(store_on_postgres
     assert store_on_postgres.count("identity_filters") == 1
 
 
-def test_identities_do_not_move_while_their_webhook_is_admitted(store_on_postgres: ManagedStore):
+def test_identities_do_not_move_while_their_webhook_is_admitted(store_on_postgres):
     """Otherwise, the admission of a copy could miss an identity that moves to a segment that it has not read."""
     webhook = store_on_postgres.webhook()
     original = store_on_postgres.plan(webhook, "event-1", kind=IdentityKind.BODY_SHA256)
@@ -289,7 +289,7 @@ def test_identities_do_not_move_while_their_webhook_is_admitted(store_on_postgre
     assert store_on_postgres.admit(copy) == [Duplicate(copy.delivery_key, original.delivery_key)]
 
 
-def test_number_of_a_removed_filter_is_not_used_again(store: ManagedStore):
+def test_number_of_a_removed_filter_is_not_used_again(store):
     """Otherwise, a process that still has the old filter in memory would use it instead of the new one."""
     webhook = store.webhook()
     cache = SegmentCache()
@@ -310,7 +310,7 @@ def test_number_of_a_removed_filter_is_not_used_again(store: ManagedStore):
         assert admit(tx, [copy], segments=cache) == [Duplicate(copy.delivery_key, first.delivery_key)]
 
 
-def test_cache_of_lost_transactions_is_not_used(store: ManagedStore):
+def test_cache_of_lost_transactions_is_not_used(store):
     """A failover can lose the last transactions. Then segments and filters get the same numbers again."""
     webhook = store.webhook()
     cache = SegmentCache()
@@ -346,7 +346,7 @@ def test_filter_contains_added_digests_and_few_others():
     assert sum(may_contain(os.urandom(16)) for _ in range(5_000)) < 100
 
 
-def test_body_is_accepted_again_after_retention_of_a_closed_segment(store: ManagedStore):
+def test_body_is_accepted_again_after_retention_of_a_closed_segment(store):
     webhook = store.webhook()
     original = store.plan(webhook, "a body", kind=IdentityKind.BODY_SHA256)
     store.admit(original)

@@ -237,7 +237,7 @@ def test_revisions_are_in_the_order_of_the_migration_chain():
     assert revisions() == [step.revision for step in reversed(list(script.walk_revisions()))]
 
 
-def test_up_to_date_database_is_opened_without_importing_alembic(migrated_sqlite: Path):
+def test_up_to_date_database_is_opened_without_importing_alembic(migrated_sqlite):
     code = (
         "import sys\n"
         "from hookmill.store.database import open_database\n"

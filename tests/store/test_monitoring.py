@@ -75,7 +75,7 @@ def test_only_workers_with_a_recent_heartbeat_count(backlog):
     assert state(backlog, now=now).live_workers == registered - 1
 
 
-def test_size_of_the_database_is_known(backlog, tmp_path: Path):
+def test_size_of_the_database_is_known(backlog, tmp_path):
     (tmp_path / "file").write_bytes(b"12345")
 
     sizes = state(backlog, {"main": tmp_path / "file", "wal": tmp_path / "missing"}).bytes_by_part

@@ -73,7 +73,7 @@ def outbox(store: ManagedStore) -> Outbox:
     return Outbox(store)
 
 
-def test_notice_reaches_every_destination_that_wants_it(outbox: Outbox):
+def test_notice_reaches_every_destination_that_wants_it(outbox):
     outbox.store.management.factories.create(outbox.team, "other")
     outbox.add(outbox.store.management.access.operator("other"))
     outbox.add(alarm_kinds=["runs_waiting"])
@@ -95,7 +95,7 @@ def test_notice_reaches_every_destination_that_wants_it(outbox: Outbox):
     assert receivers(factory="unknown") == set()
 
 
-def test_notice_is_enqueued_only_with_the_callers_transaction(outbox: Outbox):
+def test_notice_is_enqueued_only_with_the_callers_transaction(outbox):
     with pytest.raises(ZeroDivisionError), outbox.store.database.write() as tx:
         notices.enqueue(tx, NOTICE)
         raise ZeroDivisionError
@@ -103,7 +103,7 @@ def test_notice_is_enqueued_only_with_the_callers_transaction(outbox: Outbox):
     assert outbox.claim() is None
 
 
-def test_claimed_message_has_the_whole_notice_and_only_one_claim(outbox: Outbox):
+def test_claimed_message_has_the_whole_notice_and_only_one_claim(outbox):
     outbox.enqueue()
 
     claimed = outbox.claim_one()
@@ -117,7 +117,7 @@ def test_claimed_message_has_the_whole_notice_and_only_one_claim(outbox: Outbox)
     assert outbox.states() == ["sent"]
 
 
-def test_message_of_a_process_that_died_is_sent_again_with_the_same_id(outbox: Outbox):
+def test_message_of_a_process_that_died_is_sent_again_with_the_same_id(outbox):
     outbox.enqueue()
     first = outbox.claim_one()
     outbox.store.clock.advance(seconds=notices.CLAIM_US / SECOND_US - 1)
@@ -133,7 +133,7 @@ def test_message_of_a_process_that_died_is_sent_again_with_the_same_id(outbox: O
     assert outbox.states() == ["sent"]
 
 
-def test_message_is_not_claimed_again_by_an_earlier_clock(outbox: Outbox):
+def test_message_is_not_claimed_again_by_an_earlier_clock(outbox):
     outbox.enqueue()
     outbox.claim_one()
 
@@ -142,7 +142,7 @@ def test_message_is_not_claimed_again_by_an_earlier_clock(outbox: Outbox):
     assert outbox.claim() is None
 
 
-def test_failed_message_is_retried_with_growing_pauses_and_then_given_up(outbox: Outbox):
+def test_failed_message_is_retried_with_growing_pauses_and_then_given_up(outbox):
     outbox.enqueue()
     ids, pauses, last_at = set(), [], outbox.store.clock.now
     while (claimed := outbox.claim()) is not None:
@@ -163,7 +163,7 @@ def test_failed_message_is_retried_with_growing_pauses_and_then_given_up(outbox:
     assert (destination.waiting, destination.failed, destination.last_problem) == (0, 1, "attempt 10")
 
 
-def test_message_whose_process_dies_each_time_is_given_up(outbox: Outbox):
+def test_message_whose_process_dies_each_time_is_given_up(outbox):
     outbox.enqueue()
     for _ in range(notices.ATTEMPTS_MAX):
         outbox.claim_one()
@@ -173,7 +173,7 @@ def test_message_whose_process_dies_each_time_is_given_up(outbox: Outbox):
     assert outbox.states() == ["failed"]
 
 
-def test_messages_to_one_destination_are_sent_in_order(outbox: Outbox):
+def test_messages_to_one_destination_are_sent_in_order(outbox):
     outbox.enqueue(summary="raised")
     outbox.store.clock.advance(seconds=1)
     outbox.enqueue(summary="resolved", event=AlarmEvent.RESOLVED)
@@ -186,7 +186,7 @@ def test_messages_to_one_destination_are_sent_in_order(outbox: Outbox):
     assert [summary for summary, _ in outbox.send_all()] == ["raised", "resolved"]
 
 
-def test_order_is_kept_if_the_clock_is_set_back(outbox: Outbox):
+def test_order_is_kept_if_the_clock_is_set_back(outbox):
     for number in range(4):
         outbox.enqueue(summary=f"notice {number}")
         outbox.store.clock.advance(days=-1)
@@ -195,7 +195,7 @@ def test_order_is_kept_if_the_clock_is_set_back(outbox: Outbox):
     assert [summary for summary, _ in outbox.send_all()] == [f"notice {number}" for number in range(4)]
 
 
-def test_destination_that_is_down_does_not_delay_others(outbox: Outbox):
+def test_destination_that_is_down_does_not_delay_others(outbox):
     other = outbox.add()
     outbox.enqueue()
     claims = {claimed.destination_id: claimed for claimed in (outbox.claim_one(), outbox.claim_one())}
@@ -207,7 +207,7 @@ def test_destination_that_is_down_does_not_delay_others(outbox: Outbox):
     assert outbox.claim_one().destination_id == other
 
 
-def test_many_notices_become_one_message_for_all_that_remain(outbox: Outbox):
+def test_many_notices_become_one_message_for_all_that_remain(outbox):
     for number in range(18):
         outbox.enqueue(summary=f"notice {number}")
         outbox.store.clock.advance(seconds=0.1)
@@ -221,7 +221,7 @@ def test_many_notices_become_one_message_for_all_that_remain(outbox: Outbox):
     assert outbox.send_all() == [("later", 0)]
 
 
-def test_after_a_message_was_given_up_the_backlog_becomes_one_message(outbox: Outbox):
+def test_after_a_message_was_given_up_the_backlog_becomes_one_message(outbox):
     outbox.enqueue(summary="first")
     for _ in range(notices.ATTEMPTS_MAX):
         outbox.finish(outbox.claim_one(), "down")
@@ -234,7 +234,7 @@ def test_after_a_message_was_given_up_the_backlog_becomes_one_message(outbox: Ou
     assert outbox.send_all() == [("works again", 0)]
 
 
-def test_full_queue_counts_further_notices_without_new_rows(outbox: Outbox):
+def test_full_queue_counts_further_notices_without_new_rows(outbox):
     for number in range(notices.WAITING_MAX + 7):
         outbox.enqueue(summary=f"notice {number}")
         outbox.store.clock.advance(seconds=0.001)
@@ -244,7 +244,7 @@ def test_full_queue_counts_further_notices_without_new_rows(outbox: Outbox):
     assert total == notices.WAITING_MAX + 7
 
 
-def test_message_that_was_attempted_keeps_its_content(outbox: Outbox):
+def test_message_that_was_attempted_keeps_its_content(outbox):
     outbox.enqueue(summary="attempted")
     first = outbox.claim_one()
     outbox.finish(first, "down")
@@ -255,7 +255,7 @@ def test_message_that_was_attempted_keeps_its_content(outbox: Outbox):
     assert outbox.claim_one().message == first.message
 
 
-def test_clock_that_was_ahead_delays_no_message(outbox: Outbox):
+def test_clock_that_was_ahead_delays_no_message(outbox):
     outbox.store.clock.advance(days=3_650)
     outbox.enqueue()
     outbox.finish(outbox.claim_one(), "down")
@@ -264,7 +264,7 @@ def test_clock_that_was_ahead_delays_no_message(outbox: Outbox):
     assert outbox.claim_one().attempt == 2
 
 
-def test_deleted_destination_gets_no_message_and_leaves_none(outbox: Outbox):
+def test_deleted_destination_gets_no_message_and_leaves_none(outbox):
     outbox.enqueue()
     claimed = outbox.claim_one()
     outbox.store.management.alarm_destinations.delete(outbox.store.may, outbox.destination)
@@ -285,7 +285,7 @@ def waits_for_a_lock(store: ManagedStore) -> bool:
         )
 
 
-def test_destination_can_be_deleted_while_a_notice_for_it_is_added(store_on_postgres: ManagedStore):
+def test_destination_can_be_deleted_while_a_notice_for_it_is_added(store_on_postgres):
     outbox = Outbox(store_on_postgres)
     deletion = threading.Thread(
         target=store_on_postgres.management.alarm_destinations.delete, args=(store_on_postgres.may, outbox.destination)
@@ -300,7 +300,7 @@ def test_destination_can_be_deleted_while_a_notice_for_it_is_added(store_on_post
     assert store_on_postgres.rows("alarm_notices") == []
 
 
-def test_discarded_messages_are_not_sent_and_later_ones_arrive_one_by_one(outbox: Outbox):
+def test_discarded_messages_are_not_sent_and_later_ones_arrive_one_by_one(outbox):
     outbox.enqueue(summary="before")
     outbox.claim_one()
     outbox.enqueue(summary="before, too")
@@ -314,7 +314,7 @@ def test_discarded_messages_are_not_sent_and_later_ones_arrive_one_by_one(outbox
     assert outbox.states() == ["failed", "failed", "sent", "sent"]
 
 
-def test_retention_removes_old_messages_that_have_ended(outbox: Outbox):
+def test_retention_removes_old_messages_that_have_ended(outbox):
     outbox.enqueue()
     outbox.finish(outbox.claim_one())
     outbox.enqueue()
@@ -329,7 +329,7 @@ def test_retention_removes_old_messages_that_have_ended(outbox: Outbox):
     assert outbox.states() == ["waiting"]
 
 
-def test_url_is_sealed_in_the_database(outbox: Outbox):
+def test_url_is_sealed_in_the_database(outbox):
     [row] = outbox.store.rows("alarm_destinations")
 
     assert b"secret" not in bytes(row["sealed"])

@@ -50,7 +50,7 @@ def log(store: ManagedStore) -> list[Delivery]:
     return list(reversed(rows))
 
 
-def test_every_combination_of_filters_returns_the_same_rows_as_a_scan(store: ManagedStore, log: list[Delivery]):
+def test_every_combination_of_filters_returns_the_same_rows_as_a_scan(store, log):
     uid = log[0].webhook_uid
     middle, later = log[100].received_at, log[40].received_at
     digest = sha256(b"often").digest()[:16]
@@ -92,14 +92,14 @@ def test_every_combination_of_filters_returns_the_same_rows_as_a_scan(store: Man
     assert sum(bool(expected) for _, expected in keys_by_query.values()) > 40
 
 
-def test_times_outside_the_range_of_keys_select_the_whole_log(store: ManagedStore, log: list[Delivery]):
+def test_times_outside_the_range_of_keys_select_the_whole_log(store, log):
     with store.database.read() as tx:
         page = deliveries.newest(tx, store.factory.id, log_range=LogRange(since=-(10**18), until=10**18), limit=1000)
 
     assert [row.key for row in page] == [row.key for row in log]
 
 
-def test_log_of_a_factory_has_no_rows_of_another(store: ManagedStore, log: list[Delivery]):
+def test_log_of_a_factory_has_no_rows_of_another(store, log):
     admin = store.management.access.operator_of_team()
     other = store.management.factories.create(admin, "other")
 
@@ -113,7 +113,7 @@ def test_time_of_a_key_is_the_time_of_its_creation():
         assert time_of(time_ordered_key(at, b"\xff" * 8)) == at
 
 
-def test_dropped_attempts_are_on_the_page_in_which_their_minute_ends(store: ManagedStore):
+def test_dropped_attempts_are_on_the_page_in_which_their_minute_ends(store):
     webhook = store.webhook()
     minute = 60_000_000
     with store.database.write() as tx:
@@ -128,7 +128,7 @@ def test_dropped_attempts_are_on_the_page_in_which_their_minute_ends(store: Mana
     assert counts_of_pages == [[6, 5], [4, 3], [2, 1]]
 
 
-def test_pages_of_runs_contain_the_same_runs_as_a_scan(store: ManagedStore):
+def test_pages_of_runs_contain_the_same_runs_as_a_scan(store):
     webhooks = [store.webhook(name) for name in ("one", "two")]
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhooks[0].uid]}}
     often, seldom, never = (
@@ -190,7 +190,7 @@ def test_pages_of_runs_contain_the_same_runs_as_a_scan(store: ManagedStore):
     }
 
 
-def test_runs_are_counted_by_delivery_only_within_their_factory(store: ManagedStore):
+def test_runs_are_counted_by_delivery_only_within_their_factory(store):
     webhook = store.webhook()
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.uid]}}
     automations = [

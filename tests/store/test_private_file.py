@@ -23,7 +23,7 @@ def mode(path: Path) -> int:
 
 
 @pytest.mark.usefixtures("no_umask")
-def test_lock_file_is_private_with_any_umask(tmp_path: Path):
+def test_lock_file_is_private_with_any_umask(tmp_path):
     path = tmp_path / "a.lock"
 
     open_lock_file(path).close()
@@ -32,7 +32,7 @@ def test_lock_file_is_private_with_any_umask(tmp_path: Path):
 
 
 @pytest.mark.usefixtures("no_umask")
-def test_lock_of_the_key_file_is_private(tmp_path: Path):
+def test_lock_of_the_key_file_is_private(tmp_path):
     file = KeyFile(tmp_path / "master.key")
     file.create()
 

@@ -519,7 +519,7 @@ def content_and_modes(directory: Path) -> dict[str, tuple[bytes, int]]:
 
 @pytest.mark.parametrize("create", [True, False])
 @pytest.mark.parametrize("cause", ["setting", "file", "no file", "no key in the file"])
-def test_start_with_the_wrong_key_is_refused_and_changes_nothing(store_url, tmp_path, create: bool, cause: str):
+def test_start_with_the_wrong_key_is_refused_and_changes_nothing(store_url, tmp_path, create, cause):
     data_dir = tmp_path / "data"
     if store_url.startswith("sqlite"):
         # As in an installation, the database is beside the key file.

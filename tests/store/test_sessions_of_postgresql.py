@@ -66,7 +66,7 @@ def altered(url: str, source: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("source", ["role", "database", "url"])
-def test_session_has_our_settings_whatever_it_inherits(postgres_url: str, monkeypatch: pytest.MonkeyPatch, source: str):
+def test_session_has_our_settings_whatever_it_inherits(postgres_url, monkeypatch, source):
     monkeypatch.setenv("PGTZ", "Europe/Vienna")
     monkeypatch.setenv("PGDATESTYLE", "SQL")
     monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
@@ -88,7 +88,7 @@ def test_session_has_our_settings_whatever_it_inherits(postgres_url: str, monkey
     assert list(isolation.values()) == ["repeatable read"]
 
 
-def test_role_whose_sessions_ignore_foreign_keys_is_refused(postgres_url: str):
+def test_role_whose_sessions_ignore_foreign_keys_is_refused(postgres_url):
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         name = f'DATABASE "{connection.info.dbname}"'
         connection.execute(f"ALTER {name} SET session_replication_role = replica".encode())
@@ -108,7 +108,7 @@ def end_sessions(url: str) -> None:
         )
 
 
-def test_session_that_has_ended_while_idle_is_replaced_before_its_use(postgres_url: str):
+def test_session_that_has_ended_while_idle_is_replaced_before_its_use(postgres_url):
     with open_database(postgres_url, connections=2) as database:
         for use in (database.read, database.write, database.read_statement, database.write_statement):
             with use() as tx, database.read():
@@ -118,7 +118,7 @@ def test_session_that_has_ended_while_idle_is_replaced_before_its_use(postgres_u
                 assert tx.one("SELECT 1 AS one") is not None
 
 
-def test_connection_that_was_cut_without_a_message_is_replaced(postgres_url: str, monkeypatch: pytest.MonkeyPatch):
+def test_connection_that_was_cut_without_a_message_is_replaced(postgres_url, monkeypatch):
     monkeypatch.setattr(postgres_engine, "PING_AFTER_SECONDS", 0.0)
     with open_database(postgres_url) as database:
         with database.read() as tx:
@@ -132,13 +132,13 @@ def test_connection_that_was_cut_without_a_message_is_replaced(postgres_url: str
             assert tx.one("SELECT 1 AS one") is not None
 
 
-def test_deadlock_is_told_apart_from_an_unknown_commit(postgres_url: str):
+def test_deadlock_is_told_apart_from_an_unknown_commit(postgres_url):
     with open_database(postgres_url) as database, pytest.raises(TransactionConflict), database.write() as tx:
         tx.run("DO $$ BEGIN RAISE SQLSTATE '40001'; END $$")
 
 
 @pytest.mark.parametrize("hosts", ["127.0.0.1:1,{host}:{port}", "{host}:{port},127.0.0.1:1"])
-def test_url_may_name_several_hosts(postgres_url: str, hosts: str):
+def test_url_may_name_several_hosts(postgres_url, hosts):
     parts = urlsplit(postgres_url)
     credentials, _, _ = parts.netloc.rpartition("@")
     netloc = f"{credentials}@{hosts.format(host=parts.hostname, port=parts.port)}"

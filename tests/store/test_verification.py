@@ -231,13 +231,13 @@ CORRUPTIONS: dict[str, tuple[str, Callable[[World, Transaction], None]]] = {
 }
 
 
-def test_healthy_database_has_no_problems(world: World):
+def test_healthy_database_has_no_problems(world):
     with world.database.read() as tx:
         assert problems_in(world, tx) == []
 
 
 @ON_POSTGRES_IN_PROOF
-def test_each_of_many_corruptions_is_found(world: World):
+def test_each_of_many_corruptions_is_found(world):
     kinds: dict[str, set[str]] = {}
     for name, (_, corrupt) in CORRUPTIONS.items():
         with pytest.raises(Undo), world.database.write() as tx:
@@ -253,7 +253,7 @@ def test_each_of_many_corruptions_is_found(world: World):
         assert problems_in(world, tx) == []
 
 
-def test_problem_names_the_row(world: World):
+def test_problem_names_the_row(world):
     with pytest.raises(Undo), world.database.write() as tx:
         (row,) = tx.all(f"SELECT {ACCEPTED} AS delivery, {SUCCEEDED} AS run")
         tx.run(f"DELETE FROM payloads WHERE delivery_id = {ACCEPTED}")
@@ -266,7 +266,7 @@ def test_problem_names_the_row(world: World):
         raise Undo
 
 
-def test_rows_of_doctor_that_were_removed_are_no_problem(world: World):
+def test_rows_of_doctor_that_were_removed_are_no_problem(world):
     probe = world.management.probes.create(world.may)
     assert world.post(probe, b"{}").status == 202
     count = f"INSERT INTO window_counts VALUES ({probe.webhook.no}, 1, 3, {world.clock.now // PERIOD_US}, 5)"
@@ -283,7 +283,7 @@ def test_rows_of_doctor_that_were_removed_are_no_problem(world: World):
         raise Undo
 
 
-def test_rows_that_retention_has_removed_are_no_problem(world: World):
+def test_rows_that_retention_has_removed_are_no_problem(world):
     """A Duplicate and an identity can refer to deliveries that the log keeps no longer."""
     world.clock.advance(days=8)
     with pytest.raises(Undo), world.database.write() as tx:
