@@ -4,7 +4,6 @@ import contextlib
 import json
 import sqlite3
 import time
-from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any
 
@@ -47,7 +46,7 @@ RUNNERS = {
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def service(tmp_path_factory):
     with serving(
         tmp_path_factory.mktemp("canaries") / "data", log_level="debug", runners=json.dumps(RUNNERS)
     ) as running:
@@ -142,7 +141,7 @@ class Secrets:
 
 
 @pytest.fixture(scope="module")
-def secrets(service: Service) -> Iterator[Secrets]:
+def secrets(service):
     with service.management() as management:
         yield Secrets(service, management)
 

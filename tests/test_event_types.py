@@ -2,7 +2,6 @@
 place, and of other senders, in the webhook's event header."""
 
 import json
-from collections.abc import Iterator
 from hashlib import sha512
 from typing import Any
 
@@ -28,7 +27,7 @@ EVENT = "order.größer"
 
 
 @pytest.fixture
-def wide_world(store_url: str) -> Iterator[World]:
+def wide_world(store_url):
     """A world whose factory may have a webhook for every provider."""
     yield from world_for_test(store_url, webhooks_per_factory=200)
 

@@ -41,7 +41,7 @@ def first_process(*arguments: str, output: Path, **environment: str) -> Iterator
 
 
 @pytest.fixture
-def output(tmp_path: Path) -> Path:
+def output(tmp_path):
     return tmp_path / "output"
 
 

@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -43,7 +42,7 @@ def exit_with_code(_channel: socket.socket) -> None:
 
 
 @pytest.fixture
-def fork_server() -> Iterator[ForkServer]:
+def fork_server():
     with contextlib.closing(ForkServer({"answer": answer, "fail": fail, "exit": exit_with_code})) as server:
         yield server
 

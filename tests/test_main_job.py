@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -18,7 +17,7 @@ from tests.support.waiting import LONG_SECONDS, until
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def service(tmp_path_factory):
     with serving(tmp_path_factory.mktemp("first") / "data") as running:
         yield running
 

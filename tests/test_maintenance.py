@@ -7,7 +7,6 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -702,7 +701,7 @@ MIB = 1_048_576
 
 
 @pytest.fixture
-def packages(world: World, tmp_path: Path) -> Iterator[Path]:
+def packages(world, tmp_path):
     """The directory of the packages of four runs, of 4 MiB each. The third run has not ended.
 
     It has a disk of its own, on which nothing else writes, if one can be mounted.

@@ -23,7 +23,7 @@ Perform = Callable[..., None]
 
 
 @pytest.fixture
-def perform(world: World) -> Perform:
+def perform(world):
     """Sends a delivery for each state, and ends its run in this state."""
     source = world.webhook()
 

@@ -26,7 +26,7 @@ CERTIFICATE = (AlarmKind.CERTIFICATE_EXPIRING, "certificate of localhost")
 
 
 @pytest.fixture
-def present(watch: Watch) -> Watch:
+def present(watch):
     """A watch whose clock shows the real time, like the clock of the database server."""
     watch.world.clock.now = time.time_ns() // 1000
     return watch

@@ -2,7 +2,6 @@
 
 import json
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -14,7 +13,7 @@ from hookmill.domain.alarm_destination import DestinationKind
 from hookmill.settings import Settings
 from hookmill.store.keys.sealing import KeyRing, MasterKey
 from tests.notices.receivers import http_receiver
-from tests.support.world import PUBLIC_URL, World, world_for_test
+from tests.support.world import PUBLIC_URL, world_for_test
 
 
 class Seconds:
@@ -27,7 +26,7 @@ class Seconds:
 
 
 @pytest.fixture
-def world(store_url: str) -> Iterator[World]:
+def world(store_url):
     yield from world_for_test(store_url, allows_private_addresses=True)
 
 

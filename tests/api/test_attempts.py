@@ -1,6 +1,5 @@
 """Agent platforms report about attempts over HTTP, with the token of one attempt."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -47,12 +46,12 @@ def begun_attempt(api: Api) -> Attempt:
 
 
 @pytest.fixture
-def attempt(api: Api) -> Attempt:
+def attempt(api):
     return begun_attempt(api)
 
 
 @pytest.fixture
-def limited_attempt(sqlite_store: str) -> Iterator[Attempt]:
+def limited_attempt(sqlite_store):
     """An attempt at an API that allows three failed authentications in a minute."""
     for api in api_for_test(sqlite_store, failures_per_minute=3):
         yield begun_attempt(api)

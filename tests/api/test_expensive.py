@@ -1,7 +1,6 @@
 """Expensive operations: a few at a time, one for each API key, and in threads of their own."""
 
 import threading
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -48,7 +47,7 @@ class BlockedBacktests:
 
 
 @pytest.fixture
-def blocked_backtests(api: Api, monkeypatch: pytest.MonkeyPatch) -> Iterator[BlockedBacktests]:
+def blocked_backtests(api, monkeypatch):
     blocked = BlockedBacktests(api, monkeypatch)
     yield blocked
     blocked.close()

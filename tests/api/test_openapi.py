@@ -26,7 +26,7 @@ from hookmill.web.api import application, build
 from hookmill.web.api.openapi import openapi_document
 from hookmill.web.asgi import Receive, Scope, Send
 from hookmill.web.routes import Application
-from tests.api.client import UNREACHED_LIMIT, Api, StockedFactory
+from tests.api.client import UNREACHED_LIMIT, StockedFactory
 from tests.support.counts import count
 
 CHECKS = [
@@ -85,7 +85,7 @@ def _is_valid(name: str, value: str) -> bool:
 
 
 @pytest.fixture(scope="module")
-def api_schema(shared_api: Api) -> Any:
+def api_schema(shared_api):
     """The OpenAPI document, with an API that has one resource of each kind."""
     PATH_PARAMETERS.update(StockedFactory(shared_api, shared_api.world.may).path_parameters)
     app = build(

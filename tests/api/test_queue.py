@@ -7,14 +7,14 @@ import pytest
 from hookmill.domain.ids import FactoryId
 from hookmill.store.runs import claims, executors
 from hookmill.store.runs.executors import ExecutorId
-from tests.api.client import Api, StockedFactory
+from tests.api.client import Api
 
 QUEUE = "/factories/default/queue"
 WORKER = ExecutorId("worker-host-4711-0a1b2c3d")
 
 
 @pytest.fixture
-def queued(api: Api, stocked: StockedFactory) -> list[str]:
+def queued(api, stocked):
     """The ids of five queued runs, oldest first."""
     for number in range(4):
         answer = api.world.post(stocked.webhook, b'{"action": "opened", "n": %d}' % number)

@@ -1,18 +1,16 @@
 """Rate limits of the API: each key has its own for requests, and each client address for failed authentications."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from hookmill.domain.client import client_network
 from hookmill.web.api import rate_limit
 from hookmill.web.api.rate_limit import RateLimiter
-from tests.api.client import Api, api_for_test
+from tests.api.client import api_for_test
 from tests.support.world import Clock
 
 
 @pytest.fixture
-def strictly_limited_api(sqlite_store: str) -> Iterator[Api]:
+def strictly_limited_api(sqlite_store):
     """An API that permits three requests a minute for each key, and three failures for each address."""
     yield from api_for_test(sqlite_store, requests_per_minute=3, failures_per_minute=3)
 

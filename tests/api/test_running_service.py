@@ -4,25 +4,23 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 from standardwebhooks import Webhook
 
 from hookmill.domain.permission import Role
-from hookmill.management import Management
 from hookmill.store import notices
 from hookmill.store.database import open_database
 from tests.domain.test_alarm_message import NOTICE
 from tests.faults.fault_injection import serving_with_faults
 from tests.notices.receivers import http_receiver
-from tests.support.service import Service, operator, serving
+from tests.support.service import operator, serving
 from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def service(tmp_path_factory):
     directory = tmp_path_factory.mktemp("service")
     with serving(
         directory,
@@ -35,13 +33,13 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 @pytest.fixture(scope="module")
-def management(service: Service) -> Iterator[Management]:
+def management(service):
     with service.management() as operations:
         yield operations
 
 
 @pytest.fixture(scope="module")
-def bearer(management: Management) -> dict[str, str]:
+def bearer(management):
     """The header with an admin's key."""
     created = management.keys.create(management.access.operator_of_team(), "a program", Role.ADMIN)
     return {"Authorization": f"Bearer {created.token.reveal()}"}

@@ -1,16 +1,12 @@
 """`hookmill alarm destination`."""
 
-from typing import Any
-
 import pytest
-
-from tests.cli.conftest import Hookmill, LogWriter
 
 URL = b"https://hooks.example.com/secret-path"
 
 
 @pytest.fixture
-def webhook_destination(log: LogWriter, hookmill: Hookmill) -> Any:
+def webhook_destination(log, hookmill):
     """The JSON that the creation of a webhook for alarms printed."""
     return hookmill("alarm", "destination", "add", "webhook", "--url-from-stdin", "--json", stdin=URL).json
 

@@ -296,7 +296,7 @@ WORKSPACE = {"repository": "app", "ref": None, "base": None, "depth": 1}
 
 
 @pytest.fixture
-def repositories_and_destinations(monkeypatch: pytest.MonkeyPatch) -> None:
+def repositories_and_destinations(monkeypatch):
     monkeypatch.setenv("HOOKMILL_REPOSITORIES", '{"app": {"url": "https://git.example.com/app.git"}}')
     github = {"kind": "github", "secret_from": "GITHUB_TOKEN", "repositories": ["acme/*"]}
     team = {"kind": "slack", "secret_from": "SLACK_URL", "factories": ["default"]}

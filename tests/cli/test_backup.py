@@ -5,10 +5,9 @@ import random
 import shutil
 import sqlite3
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import psycopg
@@ -24,7 +23,6 @@ from hookmill.store.keys.sealing import new_master_key
 from hookmill.store.restored import Restoration
 from hookmill.store.revision import revisions
 from hookmill.store.schema import metadata
-from tests.cli.conftest import CommandResult, Hookmill, LogWriter
 from tests.cli.test_move import lock_file
 from tests.support.counts import are_full, count
 from tests.support.odd_rows import Rows as TableRows
@@ -38,9 +36,7 @@ pytestmark = pytest.mark.usefixtures("log")
 
 
 @pytest.fixture
-def into(
-    data_dir: Path, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Callable[..., CommandResult]:
+def into(data_dir, hookmill, monkeypatch, tmp_path):
     """`restore` into another data directory, with the same master key unless `key` is false, and a database's URL."""
 
     def restore(
@@ -51,7 +47,7 @@ def into(
         key: bool = True,
         stdin: bytes = b"",
         exit_code: int = 0,
-    ) -> CommandResult:
+    ):
         monkeypatch.setenv("HOOKMILL_DATA_DIR", str(tmp_path / name))
         if url is not None:
             monkeypatch.setenv("HOOKMILL_DATABASE_URL", url)
@@ -207,21 +203,21 @@ def test_backup_waits_for_no_first_start(hookmill, log):
 
 
 @pytest.fixture
-def deliveries(webhook: Any, automation: Any, log: LogWriter) -> None:
+def deliveries(webhook, automation, log):
     """Several deliveries, each with a run."""
     for number in range(20):
         log.add_run(log.add_delivery(webhook["uid"], body=b'{"number": %d}' % number), automation["automation_id"])
 
 
 @pytest.fixture
-def backup(deliveries: None, hookmill: Hookmill, tmp_path: Path) -> Path:
+def backup(deliveries, hookmill, tmp_path):
     """A backup of the deliveries, without the master key: sealing it takes half a second of processor time."""
     hookmill("backup", "backup")
     return tmp_path / "backup"
 
 
 @pytest.fixture
-def backup_with_key(deliveries: None, hookmill: Hookmill, tmp_path: Path) -> Path:
+def backup_with_key(deliveries, hookmill, tmp_path):
     """A backup of the deliveries and the master key, sealed."""
     hookmill("backup", "backup", "--with-key", stdin=PASSPHRASE)
     return tmp_path / "backup"

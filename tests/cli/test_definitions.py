@@ -7,7 +7,6 @@ import pytest
 
 from hookmill import app
 from hookmill.settings import read_settings
-from tests.cli.conftest import LogWriter
 from tests.definitions.conftest import write
 
 SOURCE = {"webhooks/source.yaml": "secretName: TOKEN\n"}
@@ -17,7 +16,7 @@ WriteFiles = Callable[[dict[str, str]], Path]
 
 
 @pytest.fixture
-def write_files(tmp_path: Path, log: LogWriter) -> WriteFiles:
+def write_files(tmp_path, log):
     """Writes definition files to the folder `ops`. The factory has no webhooks, and the team has the secret `TOKEN`."""
     settings = read_settings()
     store = app.open_store(settings)

@@ -1,10 +1,8 @@
 """`hookmill filter`."""
 
-from typing import Any
-
 import pytest
 
-from tests.cli.conftest import START_US, LogWriter
+from tests.cli.conftest import START_US
 from tests.cli.terminal import terminal_output
 from tests.inputs.extreme_payloads import EXTREME_VALUES, payload_with
 
@@ -170,7 +168,7 @@ FILTER = '{"action": ["opened"]}'
 
 
 @pytest.fixture
-def stored_deliveries(webhook: Any, log: LogWriter) -> list[str]:
+def stored_deliveries(webhook, log):
     """The ids of accepted deliveries of `source`, oldest first. The first and the third match `FILTER`."""
     actions = ("opened", "closed", "opened", "closed")
     return [

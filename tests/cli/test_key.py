@@ -8,11 +8,11 @@ import time_machine
 
 from hookmill import app
 from hookmill.settings import read_settings
-from tests.cli.conftest import START_US, Hookmill, LogWriter
+from tests.cli.conftest import START_US
 
 
 @pytest.fixture
-def key(log: LogWriter, hookmill: Hookmill) -> Any:
+def key(log, hookmill):
     """The JSON that the creation of the key `ci` printed. The key has the role viewer in the factory `default`."""
     return hookmill("key", "create", "ci", "--role", "viewer", "--json").json
 

@@ -3,7 +3,6 @@
 import base64
 import sqlite3
 import sys
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from tests.cli.conftest import CommandResult
 
 
 @pytest.fixture(autouse=True)
-def _no_previous_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_previous_key(monkeypatch):
     monkeypatch.delenv("HOOKMILL_MASTER_KEY_PREVIOUS", raising=False)
 
 
@@ -24,7 +23,7 @@ def key_lines(path: Path) -> list[str]:
 
 
 @pytest.fixture
-def require_no_key(data_dir: Path) -> Callable[[CommandResult], None]:
+def require_no_key(data_dir):
     """Requires that the output of a command contains none of the stored keys, in any encoding."""
 
     def check(result: CommandResult) -> None:

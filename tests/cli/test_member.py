@@ -2,18 +2,16 @@
 
 import re
 from contextlib import closing
-from typing import Any
 
 import pytest
 
 from hookmill import app
 from hookmill.domain.errors import NotFound
 from hookmill.settings import read_settings
-from tests.cli.conftest import Hookmill, LogWriter
 
 
 @pytest.fixture
-def ada(log: LogWriter, hookmill: Hookmill) -> Any:
+def ada(log, hookmill):
     """The JSON that the addition of the member ada@example.com printed. She has no role."""
     return hookmill("member", "add", "Ada@Example.com ", "--name", "Ada", "--json").json
 

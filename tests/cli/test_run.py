@@ -1,9 +1,6 @@
 """`hookmill run`."""
 
 import os
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 import time_machine
@@ -14,18 +11,18 @@ from hookmill.domain.platform_report import platform_report
 from hookmill.domain.run import RunState
 from hookmill.domain.run_outputs import LAST_MESSAGE
 from hookmill.runs.package import CHUNK_BYTES, LISTED_ENTRIES_MAX
-from tests.cli.conftest import START_US, LogWriter
+from tests.cli.conftest import START_US
 from tests.cli.terminal import terminal_output
 
 
 @pytest.fixture
-def delivery(automation: Any, webhook: Any, log: LogWriter) -> str:
+def delivery(automation, webhook, log):
     """The id of an accepted delivery to `source`."""
     return log.add_delivery(webhook["uid"])
 
 
 @pytest.fixture
-def add_run(automation: Any, webhook: Any, log: LogWriter) -> Callable[..., str]:
+def add_run(automation, webhook, log):
     """Adds a run of `triage` that a new delivery has started, and returns its id."""
     return lambda *state, **options: log.add_run(
         log.add_delivery(webhook["uid"]), automation["automation_id"], *state, **options
@@ -187,7 +184,7 @@ def test_log_writes_the_output_to_a_pipe_byte_for_byte(add_run, hookmill, data_d
 
 
 @pytest.fixture
-def package(automation: Any, delivery: str, log: LogWriter, data_dir: Path) -> Path:
+def package(automation, delivery, log, data_dir):
     """The empty package directory of a run that has ended. The database has the output `tail`."""
     run = log.add_run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1, output_tail="tail")
     directory = data_dir / "runs" / run

@@ -3,11 +3,9 @@
 import hashlib
 import hmac
 import time
-from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Hookmill, LogWriter
 from tests.cli.terminal import terminal_output
 
 SECRET = "a secret from GitHub"
@@ -90,7 +88,7 @@ def test_webhook_without_a_secret_has_null_as_its_secret_in_json(log, hookmill):
 
 
 @pytest.fixture
-def github_webhook(log: LogWriter, hookmill: Hookmill) -> Any:
+def github_webhook(log, hookmill):
     """The JSON that the creation of the webhook `source` printed. Deliveries to it are signed by GitHub's scheme."""
     create = (
         "webhook",

@@ -2,13 +2,11 @@
 
 import pytest
 
-from tests.cli.conftest import Hookmill, LogWriter
-
 CHOSEN_VALUE = "a-chosen-value"
 
 
 @pytest.fixture
-def shared_secret(log: LogWriter, hookmill: Hookmill) -> None:
+def shared_secret(log, hookmill):
     """The team secret SHARED with `CHOSEN_VALUE`, and the webhook `orders` that uses it."""
     hookmill("secret", "create", "SHARED", "--from-stdin", stdin=CHOSEN_VALUE.encode())
     hookmill("webhook", "create", "orders", "--secret-name", "SHARED")

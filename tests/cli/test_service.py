@@ -94,7 +94,7 @@ def started(*arguments: str, in_new_interpreter: bool = False) -> Iterator[Start
 
 
 @pytest.fixture
-def curl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def curl(tmp_path, monkeypatch):
     """A program `curl`, first in PATH, that accepts the options of the printed command."""
     program = tmp_path / "bin" / "curl"
     program.parent.mkdir()

@@ -10,7 +10,6 @@ import sqlite3
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
@@ -33,7 +32,6 @@ from tests.faults.parts import wait_until_announced
 from tests.support.counts import only_in_proof
 from tests.support.loaded import Command, Forked
 from tests.support.ports import free_port
-from tests.support.postgres import Postgres
 from tests.support.service import Service, operator, serving
 from tests.support.triggers import received
 from tests.support.waiting import LONG_SECONDS, until
@@ -42,7 +40,7 @@ KEY = "A" * 43 + "="
 
 
 @pytest.fixture
-def data_dir_without_database(log: object, data_dir: Path) -> Path:
+def data_dir_without_database(log, data_dir):
     """The data directory of an installation that lost its database. It has the master key."""
     for path in data_dir.glob("hookmill.db*"):
         path.unlink()
@@ -769,7 +767,7 @@ def test_database_that_is_not_utf8_is_refused(
 
 
 @pytest.fixture
-def use_database(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def use_database(monkeypatch):
     """Sets the PostgreSQL database that the commands use."""
 
     def use(url: str) -> None:
@@ -780,11 +778,11 @@ def use_database(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 @pytest.fixture
-def create_encoded_database(postgres_server: Postgres) -> Iterator[Callable[[str], str]]:
+def create_encoded_database(postgres_server):
     """Creates a database with this encoding. Returns its URL."""
     urls = []
 
-    def create(encoding: str) -> str:
+    def create(encoding: str):
         name = f"hookmill_test_{encoding.lower()}_{os.getpid()}"
         with psycopg.connect(postgres_server.admin_url, autocommit=True) as connection:
             connection.execute(
@@ -810,7 +808,7 @@ def test_old_postgresql_server_is_refused(data_dir, hookmill, use_database, post
 
 
 @pytest.fixture
-def unprivileged_role_url(postgres_server: Postgres, postgres_url: str) -> Iterator[str]:
+def unprivileged_role_url(postgres_server, postgres_url):
     """The URL of the database `postgres_url` for a role that has no privilege except CONNECT."""
     role = f"hookmill_test_weak_{os.getpid()}"
     with psycopg.connect(postgres_url, autocommit=True) as connection:

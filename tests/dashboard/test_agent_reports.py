@@ -1,8 +1,5 @@
 """The page of a run shows what its agent reported, and its summary."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from hookmill.domain.agent_report import AgentReport
@@ -23,7 +20,7 @@ SCHEDULE = cron_fired("nightly", "0 3 * * *")
 
 
 @pytest.fixture
-def dashboard(sqlite_store: str, quick_passwords: None, tmp_path: Path) -> Iterator[Dashboard]:
+def dashboard(sqlite_store, quick_passwords, tmp_path):
     world = World(sqlite_store)
     yield Dashboard(world)
     world.close()

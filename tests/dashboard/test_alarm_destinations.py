@@ -1,7 +1,6 @@
 """The pages of alarm destinations: add one, send a test, and remove it."""
 
 import re
-from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import expect
@@ -9,7 +8,7 @@ from playwright.sync_api import expect
 from hookmill.domain.permission import Role
 from tests.dashboard.client import Dashboard, Elements, Visitor
 from tests.dashboard.conftest import press
-from tests.notices.receivers import Receiver, http_receiver
+from tests.notices.receivers import http_receiver
 from tests.notices.test_outgoing import outgoing
 from tests.support.world import World
 
@@ -17,13 +16,13 @@ PATH = "/f/default/alarm-destinations"
 
 
 @pytest.fixture(scope="module")
-def receiver() -> Iterator[Receiver]:
+def receiver():
     with http_receiver() as receiver:
         yield receiver
 
 
 @pytest.fixture
-def admin(sqlite_store: str) -> Iterator[Visitor]:
+def admin(sqlite_store):
     world = World(sqlite_store, allows_private_addresses=True, send_alarm=outgoing().send)
     dashboard = Dashboard(world)
     yield dashboard.member("admin@example.com", is_admin=True)

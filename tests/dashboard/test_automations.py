@@ -4,7 +4,7 @@ import json
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
@@ -28,7 +28,7 @@ NewProfile = Callable[..., BrowserContext]
 
 
 @pytest.fixture(autouse=True)
-def webhook_cleanup(installation: Installation) -> Iterator[None]:
+def webhook_cleanup(installation):
     """Deletes the webhooks of each test, because a factory may have 20."""
     yield
     for webhook in installation.management.webhooks.all(installation.may):

@@ -29,12 +29,12 @@ HOSTILE_BODIES = {
 
 
 @pytest.fixture(scope="module")
-def webhook(installation: Installation) -> WebhookWithSecret:
+def webhook(installation):
     return installation.management.webhooks.create(installation.may, "source")
 
 
 @pytest.fixture(scope="module")
-def automation(installation: Installation, webhook: WebhookWithSecret) -> str:
+def automation(installation, webhook):
     payload = {"action": ["opened"], "issue": {"labels": {"not_in": ["wontfix"]}}}
     trigger = received(webhook.webhook.uid, payload=payload)
     return installation.management.automations.create(

@@ -11,7 +11,7 @@ from hookmill.domain.permission import Role
 from hookmill.domain.webhook import AuthMode
 from hookmill.store.database import open_database, sqlite_url
 from hookmill.web.dashboard import PAGES
-from tests.dashboard.conftest import WIDE, Installation
+from tests.dashboard.conftest import WIDE
 from tests.dashboard.runners import create_automation, create_manager
 from tests.support.alarms import add_alarm
 from tests.support.counts import are_full, count
@@ -72,7 +72,7 @@ TOO_WIDE = """() => [...document.querySelectorAll("body *")]
 
 
 @pytest.fixture(scope="module")
-def paths(installation: Installation) -> list[str]:
+def paths(installation):
     """The paths of all pages. The factory has one object of every kind, and their names have no place to break."""
     management, may, may_administer = installation.management, installation.may, installation.may_administer
     networks = ["127.0.0.1", *(f"2001:db8:ffff:ffff:ffff:ffff:ffff:{number:x}00/120" for number in range(160, 223))]

@@ -1,7 +1,7 @@
 """The pages for signing in with OpenID Connect, without a browser, and with a provider that can misbehave."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import parse_qs, quote, urlsplit
 
@@ -38,13 +38,13 @@ CreateDashboard = Callable[..., Dashboard]
 
 
 @pytest.fixture
-def provider() -> Iterator[SigningProvider]:
+def provider():
     with signing_provider(Clock()) as running:
         yield running
 
 
 @pytest.fixture
-def create_dashboard(sqlite_store: str, provider: SigningProvider) -> Iterator[CreateDashboard]:
+def create_dashboard(sqlite_store, provider):
     """Creates dashboards whose members sign in at the provider, on one store."""
     dashboards: list[Dashboard] = []
 
@@ -65,7 +65,7 @@ def create_dashboard(sqlite_store: str, provider: SigningProvider) -> Iterator[C
 
 
 @pytest.fixture
-def dashboard(create_dashboard: CreateDashboard) -> Dashboard:
+def dashboard(create_dashboard):
     return create_dashboard()
 
 
@@ -107,7 +107,7 @@ class Browser:
 
 
 @pytest.fixture
-def browser(dashboard: Dashboard) -> Browser:
+def browser(dashboard):
     return Browser(dashboard)
 
 

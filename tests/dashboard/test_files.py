@@ -2,7 +2,6 @@
 
 import gzip
 import re
-from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 
@@ -18,7 +17,7 @@ FIRST_LOAD_BYTES_MAX = 60_000
 
 
 @pytest.fixture(scope="module")
-def scene(migrated_sqlite: Path) -> Iterator[Scene]:
+def scene(migrated_sqlite):
     yield from scene_for_test(migrated_sqlite)
 
 

@@ -8,13 +8,13 @@ import pytest
 from hookmill.domain.filters import OPERATORS
 from hookmill.domain.ids import delivery_id
 from hookmill.management import WebhookWithSecret
-from tests.dashboard.client import Dashboard, Visitor, text_of
+from tests.dashboard.client import Visitor, text_of
 
 EDITOR = "/f/default/automations/new"
 
 
 @pytest.fixture
-def webhook(dashboard: Dashboard) -> WebhookWithSecret:
+def webhook(dashboard):
     """A webhook with one delivery."""
     webhook = dashboard.world.webhook("source")
     body = {"state": "closed", "labels": [{"name": "ui"}, {"name": "wip"}], "amount": 7}

@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from hookmill.web.dashboard.page_context import PageContext, Service
 
 
 @pytest.fixture
-def hub() -> Iterator[Hub]:
+def hub():
     """A hub. Its signal handlers are removed after the test."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield Hub()

@@ -1,7 +1,6 @@
 """Every task on the dashboard, done with the keyboard alone."""
 
 import re
-from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
@@ -9,7 +8,7 @@ from playwright.sync_api import Locator, Page, expect
 from hookmill.domain.ids import run_id
 from hookmill.domain.run import RunState
 from hookmill.domain.webhook import WebhookState
-from tests.dashboard.conftest import PASSWORD, Installation, expect_text
+from tests.dashboard.conftest import PASSWORD, expect_text
 from tests.dashboard.runners import create_automation, create_manager, installation_with_runners
 from tests.support.waiting import until
 
@@ -22,7 +21,7 @@ NEW_PASSWORD = "another long password"
 
 
 @pytest.fixture(scope="module")
-def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+def installation(tmp_path_factory):
     with installation_with_runners(tmp_path_factory.mktemp("installation") / "data") as installation:
         yield installation
 
@@ -95,7 +94,7 @@ class Keyboard:
 
 
 @pytest.fixture
-def keyboard(page: Page) -> Keyboard:
+def keyboard(page):
     return Keyboard(page)
 
 

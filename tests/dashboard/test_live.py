@@ -4,7 +4,6 @@ import http.client
 import re
 import socket
 import time
-from collections.abc import Callable, Iterator
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -37,7 +36,7 @@ RECORD_ARRIVALS = """
 
 
 @pytest.fixture(scope="module")
-def webhook(installation: Installation) -> WebhookWithSecret:
+def webhook(installation):
     return installation.management.webhooks.create(installation.may, "live")
 
 
@@ -186,7 +185,7 @@ class StreamClient:
 
 
 @pytest.fixture
-def open_stream(installation: Installation) -> Iterator[Callable[..., StreamClient]]:
+def open_stream(installation):
     """Opens an event stream with a session cookie."""
     streams: list[StreamClient] = []
 

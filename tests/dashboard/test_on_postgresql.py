@@ -2,18 +2,16 @@
 
 import json
 import re
-from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import expect
 
 from tests.dashboard.conftest import PASSWORD, Installation, expect_text, press
-from tests.support.postgres import Postgres
 from tests.support.service import serving
 
 
 @pytest.fixture(scope="module")
-def installation(postgres_server: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+def installation(postgres_server, tmp_path_factory):
     """A service on PostgreSQL without members."""
     url = postgres_server.create_database()
     directory = tmp_path_factory.mktemp("installation") / "data"

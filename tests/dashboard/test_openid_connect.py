@@ -1,7 +1,6 @@
 """Signing in with OpenID Connect: a real browser, a real service and a real provider."""
 
 import re
-from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
@@ -9,7 +8,7 @@ from playwright.sync_api import Page, expect
 
 from hookmill.domain.external_identity import ExternalIdentity, IdentityKey
 from tests.dashboard.conftest import Installation, create_first_admin, expect_heading, expect_text, press
-from tests.support.openid_provider import OpenIdProvider, serving_openid
+from tests.support.openid_provider import serving_openid
 from tests.support.ports import free_port
 from tests.support.service import serving
 
@@ -21,9 +20,7 @@ USERS: Final[dict[str, dict[str, Any]]] = {
 
 
 @pytest.fixture(scope="module")
-def provider_and_installation(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[tuple[OpenIdProvider, Installation]]:
+def provider_and_installation(tmp_path_factory):
     directory, port = tmp_path_factory.mktemp("openid"), free_port()
     base_url = f"http://127.0.0.1:{port}"
     with (
@@ -43,12 +40,12 @@ def provider_and_installation(
 
 
 @pytest.fixture(scope="module")
-def installation(provider_and_installation: tuple[OpenIdProvider, Installation]) -> Installation:
+def installation(provider_and_installation):
     return provider_and_installation[1]
 
 
 @pytest.fixture
-def provider(provider_and_installation: tuple[OpenIdProvider, Installation]) -> Iterator[OpenIdProvider]:
+def provider(provider_and_installation):
     provider = provider_and_installation[0]
     yield provider
     provider.set_users(USERS)

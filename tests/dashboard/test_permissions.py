@@ -1,8 +1,6 @@
 """The permissions of every page: a table names the role that each page requires, and it has a row for every page."""
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -150,7 +148,7 @@ def expected_decisions(visitor: str, *, allowed: bool) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def scene(migrated_sqlite: Path) -> Iterator[Scene]:
+def scene(migrated_sqlite):
     yield from scene_for_test(migrated_sqlite)
 
 

@@ -3,7 +3,6 @@
 import socket
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -44,14 +43,14 @@ RUNNERS = {
 
 
 @pytest.fixture(scope="module")
-def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+def installation(tmp_path_factory):
     """A service with two commands as runners."""
     with installation_with_runners(tmp_path_factory.mktemp("installation") / "data", RUNNERS) as installation:
         yield installation
 
 
 @pytest.fixture(scope="module")
-def webhooks(installation: Installation) -> dict[str, WebhookWithSecret]:
+def webhooks(installation):
     """A webhook for each runner, by the runner's name. A delivery to it starts a run with this runner."""
     webhooks = {}
     for runner in ("package", *RUNNERS):
@@ -74,7 +73,7 @@ def wait_until(installation: Installation, run: str, *states: RunState) -> None:
 
 
 @pytest.fixture
-def end_file(installation: Installation) -> Iterator[Path]:
+def end_file(installation):
     """A path. Runs of the runner `prints` end when this file exists."""
     path = installation.service.data_dir / "end-file"
     yield path

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from hashlib import sha256
 from http.cookies import Morsel, SimpleCookie
-from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qs, urlencode, urlsplit
 
@@ -56,12 +55,12 @@ STRICTER_POLICIES: Final = dict.fromkeys(
 
 
 @pytest.fixture(scope="module")
-def scene(migrated_sqlite: Path) -> Iterator[Scene]:
+def scene(migrated_sqlite):
     yield from scene_for_test(migrated_sqlite)
 
 
 @pytest.fixture
-def secure_dashboard(sqlite_store: str) -> Iterator[Dashboard]:
+def secure_dashboard(sqlite_store):
     """The dashboard of a service whose base URL is https."""
     yield from dashboard_for_test(sqlite_store, lambda world: Dashboard(world, is_https=True))
 

@@ -26,7 +26,7 @@ MEMBER_ADDRESS = "203.0.113.5"
 
 
 @pytest.fixture
-def delays(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def delays(monkeypatch):
     """The delays of guesses, in seconds. They are recorded instead of waited for."""
     delays: list[float] = []
 

@@ -10,7 +10,7 @@ from hookmill.app.effective_settings import effective_settings
 from hookmill.domain.permission import Role
 from hookmill.settings import Settings
 from hookmill.web.dashboard.team import is_local_url
-from tests.dashboard.client import Dashboard, Elements, Visitor, dashboard_for_test, text_of
+from tests.dashboard.client import Dashboard, Elements, dashboard_for_test, text_of
 from tests.dashboard.conftest import PASSWORD, expect_text, press
 from tests.support.world import World
 
@@ -18,7 +18,7 @@ HOSTILE = "<script>alert(1)</script>\u202e\"'{{77*77777}}"
 
 
 @pytest.fixture
-def admin(dashboard: Dashboard) -> Visitor:
+def admin(dashboard):
     return dashboard.member("admin@example.com", is_admin=True, name="Ada")
 
 

@@ -3,7 +3,6 @@
 import re
 import subprocess
 import time
-from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -16,7 +15,7 @@ from tests.support.triggers import received
 
 
 @pytest.fixture
-def create_webhook(installation: Installation) -> Callable[..., WebhookWithSecret]:
+def create_webhook(installation):
     """Creates webhooks. Those of earlier tests are deleted, because a factory may have 20."""
     for webhook in installation.management.webhooks.all(installation.may):
         if webhook.name != "first":

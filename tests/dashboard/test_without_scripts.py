@@ -2,27 +2,25 @@
 
 import re
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import Page, expect
 
 from hookmill.domain.ids import run_id
 from hookmill.domain.run import RunState
-from tests.dashboard.conftest import PASSWORD, Installation, expect_heading, expect_text
+from tests.dashboard.conftest import PASSWORD, expect_heading, expect_text
 from tests.dashboard.runners import create_automation, create_manager, installation_with_runners
 from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module")
-def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+def installation(tmp_path_factory):
     with installation_with_runners(tmp_path_factory.mktemp("installation") / "data") as installation:
         yield installation
 
 
 @pytest.fixture
-def page(new_profile: Callable[..., BrowserContext], signed_in_state: Any) -> Page:
+def page(new_profile, signed_in_state):
     """An empty page of a browser without JavaScript, in which the admin is signed in."""
     return new_profile(java_script_enabled=False, storage_state=signed_in_state).new_page()
 

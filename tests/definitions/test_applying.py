@@ -91,7 +91,7 @@ class Repository:
 
 
 @pytest.fixture
-def repository(world: World, folder: Folder) -> Repository:
+def repository(world, folder):
     """A repository without files."""
     return Repository(world, folder).write({})
 
@@ -104,7 +104,7 @@ def with_secrets(repository: Repository, secrets: Mapping[str, str]) -> Reposito
 
 
 @pytest.fixture
-def applied_repository(repository: Repository) -> Repository:
+def applied_repository(repository):
     """A repository whose files are applied: the webhook `source`, and the automation `triage` that selects it."""
     with_secrets(repository, {"TOKEN": "one-token", "OTHER": "another-token", "SPACED": "not safe in a URL"})
     repository.write({"webhooks/source.yaml": TOKEN}).apply()

@@ -69,7 +69,7 @@ def complaints(examination: Examination) -> list[Finding]:
 
 
 @pytest.fixture(scope="module")
-def stopped_service(tmp_path_factory: pytest.TempPathFactory) -> Service:
+def stopped_service(tmp_path_factory):
     """A service that has run and was stopped. Tests copy it."""
     with serving(tmp_path_factory.mktemp("stopped") / "data") as service:
         service.stop()
@@ -77,7 +77,7 @@ def stopped_service(tmp_path_factory: pytest.TempPathFactory) -> Service:
 
 
 @pytest.fixture
-def stopped(stopped_service: Service, tmp_path: Path) -> Service:
+def stopped(stopped_service, tmp_path):
     """A service that has run and was stopped."""
     data_dir = tmp_path / "data"
     shutil.copytree(stopped_service.data_dir, data_dir)

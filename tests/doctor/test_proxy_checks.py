@@ -5,7 +5,6 @@ import re
 import signal
 import socket
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -359,7 +358,7 @@ def test_unusable_url_is_refused(service, proxy, url):
 
 
 @pytest.fixture
-def endless_server() -> Iterator[str]:
+def endless_server():
     """A server that answers every request 200 with a body without end."""
     ends = threading.Event()
 

@@ -1,6 +1,6 @@
 """`hookmill doctor` checks the OpenID Connect provider, and names the redirect URI to register."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import pytest
@@ -12,7 +12,7 @@ from hookmill.domain.finding import Finding, Status
 from hookmill.settings import Settings
 from tests.notices.receivers import closed_port
 from tests.support.certificates import write_certificates
-from tests.support.signing_provider import REDIRECT_URI, SigningProvider, signing_provider
+from tests.support.signing_provider import REDIRECT_URI, signing_provider
 from tests.support.world import PUBLIC_URL, Clock
 
 SECRET: Final = "secret-of-the-client"
@@ -20,7 +20,7 @@ DISCOVERY: Final = "/.well-known/openid-configuration"
 
 
 @pytest.fixture
-def provider() -> Iterator[SigningProvider]:
+def provider():
     with signing_provider(Clock()) as running:
         yield running
 

@@ -9,7 +9,6 @@ import threading
 import time
 import zlib
 from collections import Counter
-from collections.abc import Iterator
 from decimal import Decimal
 from typing import NoReturn
 
@@ -181,7 +180,7 @@ def test_vast_number_as_text_is_the_same_number():
 
 
 @pytest.fixture
-def int_digits_limited_to_640() -> Iterator[None]:
+def int_digits_limited_to_640():
     previous = sys.get_int_max_str_digits()
     sys.set_int_max_str_digits(640)
     yield

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +15,7 @@ SHELLS = [shell for shell in ("sh", "bash", "dash", "zsh", "ksh", "busybox") if 
 
 
 @pytest.fixture
-def arguments_file(tmp_path: Path) -> Path:
+def arguments_file(tmp_path):
     """The file in which a replaced `curl` records its arguments. A replaced `date` returns a later second each time."""
     tools = tmp_path / "bin"
     tools.mkdir()

@@ -5,7 +5,6 @@ No run starts without its limits.
 
 import json
 import os
-from collections.abc import Iterator
 
 import pytest
 
@@ -77,7 +76,7 @@ class DamagedAutomation:
 
 
 @pytest.fixture
-def damaged(service: InProcessService) -> Iterator[DamagedAutomation]:
+def damaged(service):
     damaged = DamagedAutomation(service)
     yield damaged
     # `world_for_test` then requires that no other failure was reported.

@@ -49,7 +49,7 @@ def running_service(url: str, packages: Path, **choices: object) -> Iterator[InP
 
 
 @pytest.fixture
-def command_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandService:
+def command_service(tmp_path, monkeypatch):
     """Starts a service on this database. Commands of this process use the database, too."""
 
     @contextmanager

@@ -2,7 +2,6 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,30 +11,30 @@ from hookmill.domain.errors import Conflict, DiskFull, Forbidden, Invalid, Limit
 from hookmill.domain.permission import MayAdminister, MayManage
 from hookmill.management import Management
 from hookmill.store import alarm_destinations
-from tests.notices.receivers import Receiver, http_receiver
+from tests.notices.receivers import http_receiver
 from tests.notices.test_outgoing import outgoing
 from tests.store.managed_store import ManagedStore
 from tests.support.waiting import until
-from tests.support.world import World, world_for_test
+from tests.support.world import world_for_test
 
 URL = "https://hooks.example.com/secret-path"
 
 
 @pytest.fixture(scope="module")
-def receiver() -> Iterator[Receiver]:
+def receiver():
     with http_receiver() as receiver:
         yield receiver
 
 
 @pytest.fixture
-def sending_world(sqlite_store: str, receiver: Receiver) -> Iterator[World]:
+def sending_world(sqlite_store, receiver):
     """A world that can send to the receiver."""
     receiver.requests.clear()
     yield from world_for_test(sqlite_store, allows_private_addresses=True, send_alarm=outgoing().send)
 
 
 @pytest.fixture
-def create(world: World) -> Callable[..., Any]:
+def create(world):
     """Creates a destination of the factory `default`, or of `may`."""
 
     def create(may: MayManage | MayAdminister | None = None, **choices: Any) -> Any:

@@ -13,7 +13,7 @@ NONE_CANCELLED = CancelledRuns(cancelled=0, stopping=0)
 
 
 @pytest.fixture(autouse=True)
-def queued_runs(world: World) -> None:
+def queued_runs(world):
     """Two automations, each with a webhook and three queued runs."""
     for name in ("triage", "review"):
         webhook = world.webhook(f"source of {name}")

@@ -2,7 +2,7 @@
 
 import dataclasses
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
@@ -42,7 +42,7 @@ CreateWorld = Callable[..., World]
 
 
 @pytest.fixture
-def create_world(store_url: str) -> Iterator[CreateWorld]:
+def create_world(store_url):
     """Creates worlds with rules for signing in, on the same store."""
     worlds: list[World] = []
 
@@ -58,14 +58,14 @@ def create_world(store_url: str) -> Iterator[CreateWorld]:
 
 
 @pytest.fixture
-def world(create_world: CreateWorld) -> World:
+def world(create_world):
     world = create_world()
     world.operator_of_new_factory("other")
     return world
 
 
 @pytest.fixture
-def admin(world: World) -> MayAdminister:
+def admin(world):
     return world.management.access.operator_of_team()
 
 

@@ -9,7 +9,7 @@ COST = "$argon2id$v=19$m=65536,t=3,p=1$"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def quick_passwords() -> None:
+def quick_passwords():
     """Replaces the fixture of the same name: these tests verify the real cost."""
 
 

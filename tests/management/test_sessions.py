@@ -10,13 +10,12 @@ from hookmill.domain.permission import Role
 from hookmill.maintenance import run_retention
 from hookmill.management import passwords
 from hookmill.management.sessions import LINK_HOURS
-from tests.support.world import World
 
 PASSWORD = "correct horse battery staple"
 
 
 @pytest.fixture
-def ada_session(world: World) -> str:
+def ada_session(world):
     """The session token of the first admin."""
     link = world.management.sessions.create_first_link()
     assert link is not None

@@ -3,7 +3,6 @@
 import os
 import stat
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +70,7 @@ def samples(text: bytes) -> dict[tuple[str, str], float]:
 
 
 @pytest.fixture
-def publish(tmp_path: Path) -> Callable[..., MetricsPublisher]:
+def publish(tmp_path):
     def start(metrics: Metrics, **choices: Any) -> MetricsPublisher:
         publisher = MetricsPublisher(tmp_path / "metrics", "ingress", metrics, report_failure=fails, **choices)
         until(lambda: read_published(tmp_path / "metrics"), "the metrics are published")

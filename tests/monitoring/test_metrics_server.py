@@ -3,7 +3,6 @@
 import http.client
 import socket
 import threading
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
@@ -46,7 +45,7 @@ class Serving:
 
 
 @pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Callable[..., Serving]]:
+def serve(tmp_path):
     with ExitStack() as stack:
 
         def start(token: str | None = None) -> Serving:

@@ -5,7 +5,7 @@ import re
 import socket
 import sys
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
@@ -96,7 +96,7 @@ class Monitored:
 
 
 @pytest.fixture(scope="module", params=["sqlite", only_in_proof("postgres")])
-def monitored(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Monitored]:
+def monitored(request, tmp_path_factory):
     directory = tmp_path_factory.mktemp(request.param)
     port = free_port()
     choices: dict[str, Any] = {

@@ -11,7 +11,7 @@ from hookmill.app import otlp
 from hookmill.app.otlp import BATCH_SPANS, TraceExporter, parse_headers
 from hookmill.domain.trace import Span, Trace
 from hookmill.metrics import SPANS, Metrics
-from tests.support.collector import Collector, collecting
+from tests.support.collector import collecting
 from tests.support.ports import free_port
 from tests.support.waiting import LONG_SECONDS, until
 
@@ -26,13 +26,13 @@ SPAN = Span(
 
 
 @pytest.fixture
-def collector() -> Iterator[Collector]:
+def collector():
     with collecting() as collector:
         yield collector
 
 
 @pytest.fixture(autouse=True)
-def short_times(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_times(monkeypatch):
     monkeypatch.setattr(otlp, "SEND_SECONDS", 0.05)
     monkeypatch.setattr(otlp, "RETRY_AFTER_SECONDS", (0.01,))
     # A request that is answered late on a busy machine must not count as failed.

@@ -2,9 +2,7 @@
 
 import ssl
 import time
-from collections.abc import Iterator
 from email import message_from_bytes, policy
-from pathlib import Path
 
 import pytest
 from standardwebhooks import Webhook
@@ -20,13 +18,13 @@ from tests.support.world import PUBLIC_URL, World, world_for_test
 
 
 @pytest.fixture
-def private_world(store_url: str) -> Iterator[World]:
+def private_world(store_url):
     """A world whose destinations may have private addresses."""
     yield from world_for_test(store_url, allows_private_addresses=True)
 
 
 @pytest.fixture
-def mailbox(certificate: tuple[Path, Path]) -> Iterator[Mailbox]:
+def mailbox(certificate):
     with mail_server(certificate, "starttls") as mailbox:
         yield mailbox
 

@@ -4,7 +4,6 @@ import asyncio
 import http.client
 import ssl
 import time
-from collections.abc import Iterator
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -27,7 +26,7 @@ ATTEMPT: Final = SignInAttempt(state="state", nonce="nonce", code_verifier="v" *
 
 
 @pytest.fixture(scope="module")
-def provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenIdProvider]:
+def provider(tmp_path_factory):
     with serving_openid(tmp_path_factory.mktemp("provider"), REDIRECT_URI, {"ada": ADA}) as running:
         yield running
 

@@ -2,7 +2,6 @@
 
 import base64
 import ssl
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,14 +20,14 @@ from tests.support.certificates import write_certificates
 
 
 @pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def certificates(tmp_path_factory):
     directory = tmp_path_factory.mktemp("certificates")
     write_certificates(directory / "ca.pem", directory / "server.pem", directory / "key.pem")
     return directory
 
 
 @pytest.fixture
-def proxy() -> Iterator[ForwardProxy]:
+def proxy():
     with forward_proxy() as proxy:
         yield proxy
 

@@ -39,7 +39,7 @@ def pods_of(manifests: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 @pytest.fixture(params=["least", "everything", "stopped"])
-def manifests(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
+def manifests(request):
     return manifests_of(request.param)
 
 

@@ -25,7 +25,7 @@ EPOCH = 1_795_252_356
 
 
 @pytest.fixture(scope="module")
-def distribution(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def distribution(tmp_path_factory):
     """A directory with the files of a release, built from this checkout."""
     directory = tmp_path_factory.mktemp("dist")
     write_distribution(directory, epoch=EPOCH)
@@ -33,7 +33,7 @@ def distribution(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def wheel(distribution: Path) -> Path:
+def wheel(distribution):
     return distribution / f"hookmill-{__version__}-py3-none-any.whl"
 
 

@@ -31,7 +31,7 @@ def instructions(text: str) -> list[tuple[str, str]]:
 
 
 @pytest.fixture
-def services() -> dict[str, dict[str, Any]]:
+def services():
     services: dict[str, dict[str, Any]] = yaml.safe_load((DIRECTORY / "compose.yaml").read_text())["services"]
     return services
 
@@ -69,7 +69,7 @@ def test_builder_gets_only_what_the_image_is_built_from():
 
 
 @pytest.fixture
-def health_check() -> list[str]:
+def health_check():
     [command] = re.findall(r"^ +CMD (\[.*\])$", DOCKERFILE, re.MULTILINE)
     program, *arguments = json.loads(command)
     assert program == "python3"

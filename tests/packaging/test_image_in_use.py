@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,7 +35,7 @@ RUNNERS: Final = json.dumps({"sh": {"argv": ["sh", "-c", COMMAND]}})
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator[Path]:
+def engine():
     # In a longer path, Podman notices the end of a container only after 20 seconds. Memory would be too small.
     directory = Path(tempfile.mkdtemp(prefix="hm-", dir="/tmp"))
     try:
@@ -145,7 +144,7 @@ print(response.status, response.read().decode())
 
 
 @pytest.fixture
-def network() -> Iterator[str]:
+def network():
     """A network namespace of its own, in which every port is free: the file of `nsenter`."""
     script = "ip link set lo up && echo up && exec sleep 900"
     holder = subprocess.Popen(["unshare", "--net", "sh", "-c", script], stdout=subprocess.PIPE)
@@ -160,7 +159,7 @@ def network() -> Iterator[str]:
 
 
 @pytest.fixture
-def composition(engine: Path, network: str, tmp_path: Path) -> Iterator[Composition]:
+def composition(engine, network, tmp_path):
     archive = engine.with_name("services.tar")
     entrypoint = Path(__file__).with_name("postgres-entrypoint")
     debian_archive(archive, ["postgresql", "caddy"], f"upload {entrypoint} /entrypoint", 'chmod 755 "$1/entrypoint"')

@@ -4,7 +4,6 @@ import importlib.util
 import shutil
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -32,7 +31,7 @@ def build_editable(directory, config_settings=None, metadata_directory=None):
 
 
 @pytest.fixture
-def install(tmp_path: Path) -> Callable[[str], None]:
+def install(tmp_path):
     """Sets up a checkout at `tmp_path` whose lock files contain no packages."""
     bootstrap.install_uv()
     (tmp_path / "scripts").mkdir()

@@ -29,7 +29,7 @@ def score(unit: Path) -> float:
 
 
 @pytest.fixture(params=["hookmill.service", "hookmill-worker.service"])
-def unit(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+def unit(request, tmp_path):
     """The unit, with the program of this environment."""
     path = tmp_path / str(request.param)
     installed = str(Path(sys.executable).with_name("hookmill"))
@@ -48,7 +48,7 @@ def test_unit_with_sandboxes_is_valid(unit):
 
 
 @pytest.fixture
-def unit_with_accounts(unit: Path) -> Path:
+def unit_with_accounts(unit):
     directory = unit.with_name(f"{unit.name}.d")
     directory.mkdir()
     shutil.copy(UNITS / "accounts.conf", directory)

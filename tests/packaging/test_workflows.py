@@ -15,7 +15,7 @@ TARGETS = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILI
 
 
 @pytest.fixture(params=WORKFLOWS, ids=lambda path: path.stem)
-def jobs(request: pytest.FixtureRequest) -> dict[str, dict[str, Any]]:
+def jobs(request):
     workflow = yaml.safe_load(request.param.read_text())
     assert workflow["permissions"] == {}
     jobs: dict[str, dict[str, Any]] = workflow["jobs"]

@@ -4,8 +4,6 @@ The test runs both on this machine, with a data directory each.
 """
 
 import socket
-from collections.abc import Iterator
-from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -37,7 +35,7 @@ head -c 1001 /dev/zero > large
 
 
 @pytest.fixture
-def service(postgres_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessService]:
+def service(postgres_store, tmp_path, monkeypatch):
     """API, dashboard and commands on the host without a worker."""
     key = new_master_key()
     directory = tmp_path / "other"

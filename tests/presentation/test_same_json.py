@@ -2,10 +2,8 @@
 
 import json
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,7 +52,7 @@ def value_of(fields: Any, name: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def channels(migrated_sqlite: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Channels]:
+def channels(migrated_sqlite, tmp_path_factory):
     directory, key = tmp_path_factory.mktemp("data"), new_master_key()
     url = f"sqlite:///{shutil.copy(migrated_sqlite, directory / 'hookmill.db')}"
     with pytest.MonkeyPatch.context() as patch:

@@ -39,7 +39,7 @@ SEARCH = f"GET /repos/acme/shop/commits/{SHA}/check-runs"
 
 
 @pytest.fixture(autouse=True)
-def variable_with_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def variable_with_key(monkeypatch):
     monkeypatch.setenv("APP_KEY", pem(app_private_key()))
 
 

@@ -23,7 +23,7 @@ ANNOTATIONS: Final = '[{"path": "a.py", "start_line": 1, "annotation_level": "no
 
 
 @pytest.fixture(scope="module")
-def published() -> Any:
+def published():
     return github_description()
 
 

@@ -72,7 +72,7 @@ echo '{"type": "result", "result": "Hello from the model.", "total_cost_usd": 0.
 
 
 @pytest.fixture
-def directory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def directory(monkeypatch):
     """A directory that the agent's account can reach, unlike those of pytest. bubblewrap is in PATH."""
     bubblewrap = Path(program("bwrap", package="bubblewrap")).parent
     monkeypatch.setenv("PATH", f"{bubblewrap}{os.pathsep}{os.environ['PATH']}")

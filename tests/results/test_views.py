@@ -1,8 +1,5 @@
 """The page of a run and the view for programs show what was delivered, and each attempt."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from hookmill.domain.ids import FactoryId, run_id
@@ -25,7 +22,7 @@ SCHEDULE = {"provider": "schedule", "event": "cron_fired", "schedule": {"name": 
 
 
 @pytest.fixture
-def dashboard(sqlite_store: str, quick_passwords: None, tmp_path: Path) -> Iterator[Dashboard]:
+def dashboard(sqlite_store, quick_passwords, tmp_path):
     world = World(sqlite_store)
     yield Dashboard(world)
     world.close()

@@ -34,12 +34,12 @@ print(json.dumps({"type": "result", "result": json.dumps(report), "total_cost_us
 
 
 @pytest.fixture
-def package(tmp_path: Path) -> Package:
+def package(tmp_path):
     return write_package(tmp_path / "runs", sample_run(), b'{"a": "text of the payload"}')
 
 
 @pytest.fixture
-def key(monkeypatch: pytest.MonkeyPatch) -> None:
+def key(monkeypatch):
     monkeypatch.setenv("AGENT_KEY", KEY)
 
 

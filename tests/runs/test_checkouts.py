@@ -71,7 +71,7 @@ class Host:
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Host:
+def host(tmp_path):
     return Host(tmp_path)
 
 
@@ -925,7 +925,7 @@ def fake_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, *, on
 
 
 @pytest.fixture
-def credential_for() -> Callable[[str], Credential]:
+def credential_for():
     return lambda url: Credential(url=url, username="x-access-token", password=SecretValue(PASSWORD))
 
 

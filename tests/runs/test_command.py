@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -33,7 +33,7 @@ from tests.support.waiting import until
 
 
 @pytest.fixture
-def package(tmp_path: Path) -> Package:
+def package(tmp_path):
     return write_package(tmp_path / "runs", sample_run(), b'{"a": 1}')
 
 
@@ -521,7 +521,7 @@ def test_orphan_that_ends_while_the_command_runs_is_reaped(package):
 
 
 @pytest.fixture
-def reachable_package() -> Iterator[Package]:
+def reachable_package():
     """A package that other accounts can reach. They can't reach pytest's own directories."""
     top = Path(tempfile.mkdtemp())
     top.chmod(0o711)

@@ -16,7 +16,7 @@ import pytest
 from hookmill.domain.run import Ended, RunState
 from hookmill.runs import health
 from hookmill.runs.health import HostHealth, probe
-from hookmill.runs.package import Package, write_package
+from hookmill.runs.package import write_package
 from hookmill.runs.runner import HostFault
 from hookmill.runs.runners import CommandRunner, PackageRunner
 from tests.runs.backlog import Worker
@@ -130,7 +130,7 @@ def test_fault_of_one_runner_does_not_delay_runs_of_other_runners(backlog):
 
 
 @pytest.fixture
-def package(tmp_path: Path) -> Package:
+def package(tmp_path):
     return write_package(tmp_path / "runs", sample_run(), b"{}")
 
 

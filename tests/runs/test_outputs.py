@@ -7,7 +7,6 @@ import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -22,12 +21,12 @@ from tests.runs.samples import always_continue, sample_run
 
 
 @pytest.fixture
-def package(tmp_path: Path) -> Package:
+def package(tmp_path):
     return write_package(tmp_path / "runs", sample_run(), b"{}")
 
 
 @pytest.fixture
-def outputs(package: Package) -> Path:
+def outputs(package):
     create_outputs_directory(package.directory)
     return package.directory / "outputs"
 

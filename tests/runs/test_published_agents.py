@@ -6,7 +6,7 @@ import pwd
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 
 from hookmill.domain.run import Ended, RunState
-from hookmill.runs.package import Package, allow_traversal, write_package
+from hookmill.runs.package import allow_traversal, write_package
 from hookmill.runs.runners import AgentSettings, RunnerContext
 from hookmill.runs.runners.bubblewrap import BubblewrapSettings
 from tests.runs.samples import always_continue, sample_run
@@ -242,7 +242,7 @@ AGENTS: Final = {
 
 
 @pytest.fixture
-def directory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def directory(monkeypatch):
     """A directory that the agent's account can reach, unlike those of pytest. bubblewrap is in PATH."""
     monkeypatch.setenv("AGENT_KEY", KEY)
     top = Path(tempfile.mkdtemp())
@@ -255,7 +255,7 @@ def directory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.fixture
-def package(directory: Path) -> Package:
+def package(directory):
     """A package with a workspace, and the payload's text."""
     package = write_package(directory / "data" / "runs", sample_run(), b'{"a": "text of the payload"}')
     allow_traversal(package.directory.parent)

@@ -39,13 +39,13 @@ NO_SANDBOX: Final[dict[str, Any]] = {"sandbox": "none"}
 
 
 @pytest.fixture(scope="module", autouse=True)
-def sandboxes() -> Iterator[None]:
+def sandboxes():
     with bubblewrap_in_path():
         yield
 
 
 @pytest.fixture
-def data() -> Iterator[Path]:
+def data():
     """A data directory that other accounts can pass."""
     top = Path(tempfile.mkdtemp())
     top.chmod(0o711)

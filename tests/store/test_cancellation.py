@@ -1,8 +1,5 @@
 """Cancellation of many runs: which runs are cancelled, in which order, and when runs that wait for them start."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from hookmill.domain.ids import RunKey
@@ -23,7 +20,7 @@ EVERY_RUN = RunFilter(factory=FACTORY, newest=NEWEST)
 
 
 @pytest.fixture
-def backlog(store_url: str, tmp_path: Path) -> Iterator[Backlog]:
+def backlog(store_url, tmp_path):
     with Backlog(store_url, tmp_path / "data") as backlog:
         register_worker(backlog)
         yield backlog

@@ -1,6 +1,5 @@
 """Rows that contradict themselves, or refer to nothing, can't be stored. The declared schema has the constraints."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -69,7 +68,7 @@ VALUES = {"other": b"l" * 16, "short": b"k"}
 
 
 @pytest.fixture
-def declared(empty_database_url: str) -> Iterator[Connection]:
+def declared(empty_database_url):
     """A database with the declared schema, and a row of each table with constraints."""
     engine = create_engine(empty_database_url.replace("postgresql://", "postgresql+psycopg://"))
     if engine.dialect.name == "sqlite":

@@ -15,7 +15,7 @@ OLD, NEW = MasterKey(b"o" * 32), MasterKey(b"n" * 32)
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> KeyFile:
+def file(tmp_path):
     file = KeyFile(tmp_path / "master.key")
     file.create()
     file.write([NEW, OLD])

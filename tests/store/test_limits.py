@@ -1,8 +1,6 @@
 """Limits of the running runs of automations and factories, also when several workers claim at the same time."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +18,7 @@ WORKERS = [ExecutorId(f"worker-{number}") for number in range(6)]
 
 
 @pytest.fixture
-def backlog(store_url: str, tmp_path: Path) -> Iterator[Backlog]:
+def backlog(store_url, tmp_path):
     with longer_timeouts(), Backlog(store_url, tmp_path / "data") as backlog:
         with backlog.database.write() as tx:
             for worker in WORKERS:

@@ -1,6 +1,5 @@
 """The state of the whole installation, for its metrics."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
 
@@ -20,7 +19,7 @@ from tests.store.queueing import SERIAL, arrive, claim, decide, fill, register_w
 
 
 @pytest.fixture
-def backlog(store_url: str, tmp_path: Path) -> Iterator[Backlog]:
+def backlog(store_url, tmp_path):
     with Backlog(store_url, tmp_path / "data") as backlog:
         register_worker(backlog)
         yield backlog

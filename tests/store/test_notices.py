@@ -69,7 +69,7 @@ class Outbox:
 
 
 @pytest.fixture
-def outbox(store: ManagedStore) -> Outbox:
+def outbox(store):
     return Outbox(store)
 
 

@@ -17,7 +17,6 @@ from hookmill.store.admission.plan import Plan, Rejection
 from hookmill.store.admission.transaction import add_dropped_counts
 from hookmill.store.deliveries import LogRange
 from hookmill.store.runs import pages, reading
-from tests.store.managed_store import ManagedStore
 
 DAY = 86_400
 IDENTITIES = ["often", "sometimes", "seldom", None]
@@ -32,7 +31,7 @@ def with_event(plan: Plan, event: str | None) -> Plan:
 
 
 @pytest.fixture
-def log(store: ManagedStore) -> list[Delivery]:
+def log(store):
     """200 deliveries of 40 days to three webhooks, newest first. Identities older than 30 days are removed."""
     chance = random.Random(11)
     webhooks = [store.webhook(name) for name in ("one", "two", "three")]

@@ -2,7 +2,6 @@
 
 import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from hookmill.store.private_file import open_lock_file
 
 
 @pytest.fixture
-def no_umask() -> Iterator[None]:
+def no_umask():
     previous = os.umask(0)
     yield
     os.umask(previous)

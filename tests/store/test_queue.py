@@ -1,7 +1,5 @@
 """A factory's queue: its counts, its order and its workers."""
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +18,7 @@ from tests.store.queueing import FACTORY, SERIAL, WORKER, arrive, claim, decide,
 
 
 @pytest.fixture
-def backlog(store_url: str, tmp_path: Path) -> Iterator[Backlog]:
+def backlog(store_url, tmp_path):
     with Backlog(store_url, tmp_path / "data") as backlog:
         register_worker(backlog)
         yield backlog

@@ -111,7 +111,7 @@ class SealedInstallation:
 
 
 @pytest.fixture
-def installation(store_url: str, tmp_path: Path) -> Iterator[SealedInstallation]:
+def installation(store_url, tmp_path):
     """An installation with a key file."""
     installation = SealedInstallation(store_url, tmp_path / "data")
     yield installation
@@ -119,7 +119,7 @@ def installation(store_url: str, tmp_path: Path) -> Iterator[SealedInstallation]
 
 
 @pytest.fixture
-def installation_with_key_setting(store_url: str, tmp_path: Path) -> Iterator[tuple[SealedInstallation, MasterKey]]:
+def installation_with_key_setting(store_url, tmp_path):
     """An installation whose key is a setting, and this key."""
     key = new_master_key()
     installation = SealedInstallation(store_url, tmp_path / "data", master_key=as_text(key))

@@ -1,8 +1,6 @@
 """Claims, attempts, cancellations and pages of runs."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -22,7 +20,7 @@ SUCCEEDED = Ended(state=RunState.SUCCEEDED, exit_status=0, output_tail="done")
 
 
 @pytest.fixture
-def backlog(store_url: str, tmp_path: Path) -> Iterator[Backlog]:
+def backlog(store_url, tmp_path):
     with Backlog(store_url, tmp_path) as backlog:
         yield backlog
 

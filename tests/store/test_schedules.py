@@ -26,7 +26,7 @@ NOW = parse_iso("2026-11-23T10:00:30Z")
 
 
 @pytest.fixture(autouse=True)
-def clock_at_ten(store: ManagedStore) -> None:
+def clock_at_ten(store):
     store.clock.now = NOW
 
 

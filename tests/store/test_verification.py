@@ -1,7 +1,7 @@
 """Verification finds each of many corruptions, which are planted one at a time, and nothing in a healthy database."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -31,7 +31,7 @@ class Undo(Exception):
 
 
 @pytest.fixture
-def world(store_url: str) -> Iterator[World]:
+def world(store_url):
     """A service with webhooks of several kinds, automations, and rows of every kind of outcome."""
     world = World(store_url)
     by_body = world.webhook("by body")
