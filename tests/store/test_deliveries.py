@@ -6,34 +6,15 @@ from typing import Any
 
 import pytest
 
-from hookmill.domain.delivery import Accepted, Duplicate, IdentityKind, Label
+from hookmill.domain.delivery import Duplicate, IdentityKind, Label
 from hookmill.domain.ids import delivery_id
 from hookmill.domain.webhook import Webhook
 from hookmill.store import deliveries, log_retention
 from hookmill.store.admission.transaction import add_dropped_counts
-from hookmill.store.deliveries import LogRange
 from tests.store.managed_store import ManagedStore
 
 DAY = 86_400.0
 ONE_BATCH = 100_000
-
-
-def test_deliveries_of_the_last_seven_days_are_kept(store):
-    webhook = store.webhook()
-    log_deliveries(store, webhook, 200, at=0)
-    store.clock.advance(days=7)
-
-    assert prune(store) == 0
-    assert store.count("deliveries") == 200
-
-
-def test_newest_50_of_the_older_deliveries_are_kept(store):
-    webhook = store.webhook()
-    plans = log_deliveries(store, webhook, 70, at=0)
-    store.clock.advance(days=8)
-
-    assert prune(store) == 20
-    assert logged_keys(store) == {plan.delivery_key for plan in plans[20:]}
 
 
 def test_deliveries_of_the_last_seven_days_count_to_the_newest_50(store):
@@ -183,19 +164,6 @@ def test_row_that_another_transaction_has_locked_is_kept(store_on_postgres):
     assert plans[0].delivery_key in logged_keys(store)
 
 
-def test_body_is_accepted_again_after_retention_removed_its_delivery(store):
-    webhook = store.webhook()
-    [plan] = log_deliveries(store, webhook, 1, at=0, event="a body", kind=IdentityKind.BODY_SHA256)
-    log_deliveries(store, webhook, 50, at=1)
-    before = store.plan(webhook, "a body", kind=IdentityKind.BODY_SHA256)
-    assert store.admit(before) == [Duplicate(before.delivery_key, plan.delivery_key)]
-    store.clock.advance(days=8)
-    prune(store)
-    after = store.plan(webhook, "a body", kind=IdentityKind.BODY_SHA256)
-
-    assert store.admit(after) == [Accepted(after.delivery_key)]
-
-
 @pytest.mark.parametrize("kind", [IdentityKind.DELIVERY_ID_HEADER, IdentityKind.PROVIDER, IdentityKind.SENDER])
 def test_senders_id_is_a_duplicate_after_its_delivery_was_removed(store, kind):
     webhook = store.webhook()
@@ -219,26 +187,6 @@ def test_counts_of_dropped_attempts_are_removed_after_seven_days(store):
         assert deliveries.forget_dropped_attempts(tx, store.clock.now) == 3
 
     assert store.count("dropped_attempts") == 7
-
-
-def test_log_page_continues_after_the_last_row_of_the_previous_page(store):
-    webhook, other = store.webhook(), store.webhook("other")
-    log_deliveries(store, webhook, 30, at=0)
-    log_deliveries(store, other, 30, at=0.5)
-
-    with store.database.read() as tx:
-        whole_log = deliveries.newest(tx, store.factory.id, limit=100)
-        of_webhook = deliveries.newest(tx, store.factory.id, webhooks=[webhook.uid], limit=100)
-        pages, before = [], None
-        while page := deliveries.newest(
-            tx, store.factory.id, webhooks=[webhook.uid], log_range=LogRange(before=before), limit=7
-        ):
-            pages += page
-            before = page[-1].key
-
-    assert (len(whole_log), len(of_webhook)) == (60, 30)
-    assert pages == of_webhook
-    assert [row.received_at for row in whole_log] == sorted((row.received_at for row in whole_log), reverse=True)
 
 
 def test_row_is_read_with_the_fields_that_were_written(store):

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from hookmill.domain.agent_report import AgentReport
-from hookmill.domain.ids import FactoryId, RunKey, WebhookUid
+from hookmill.domain.ids import FactoryId, RunKey
 from hookmill.domain.run import Ended, RunState
 from hookmill.domain.run_outputs import OutputText
 from hookmill.store.runs import attempts, cancellation, claims, executors, outputs, reading
@@ -504,26 +504,3 @@ def test_run_of_another_factory_is_not_found(backlog):
 
     with backlog.database.read() as tx:
         assert reading.run_by_key(tx, key, factory=FactoryId("fac_other")) is None
-
-
-def test_pages_contain_the_runs_of_the_factory_newest_first(backlog):
-    backlog.queue(backlog.automation("fac_two"), factory="fac_two")
-    keys = backlog.queue_many(backlog.automation(), 5)
-
-    first = backlog.page(limit=2)
-    second = backlog.page(limit=9, before=first[-1].id)
-
-    assert [run.id for run in first + second] == keys[::-1]
-
-
-def test_page_can_be_filtered_by_webhook_state_and_delivery(backlog):
-    automation = backlog.automation()
-    backlog.webhook("fac_one", uid="wh_x", name="Alerts")
-    cancelled = backlog.queue(automation)
-    of_webhook = backlog.queue(automation, webhook="wh_x")
-    cancel(backlog, cancelled)
-
-    assert [run.id for run in backlog.page(webhook=WebhookUid("wh_x"))] == [of_webhook]
-    assert [run.id for run in backlog.page(state=RunState.CANCELLED)] == [cancelled]
-    assert [run.id for run in backlog.page(delivery=backlog.run(of_webhook).delivery_key)] == [of_webhook]
-    assert backlog.page(webhook=WebhookUid("wh_x"), state=RunState.CANCELLED) == []
