@@ -167,15 +167,6 @@ def test_export_and_apply_keep_event_types(world, tmp_path):
     assert world.management.automations.get(world.may, "triage").triggers == created.triggers
 
 
-def test_apply_of_an_export_syncs_a_replaced_secret(world, tmp_path):
-    webhook = world.webhook()
-    world.management.secrets.replace(world.may, webhook.webhook.secret_name, "newer secret")
-
-    (step,) = export_and_apply(world, tmp_path).steps
-
-    assert [change.key for change in step.changes] == ["secret"]
-
-
 def test_export_has_no_file_for_a_deleted_webhook(world):
     webhook = world.webhook()
     world.automation("triage", webhook)
