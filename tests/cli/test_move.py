@@ -160,9 +160,7 @@ def test_move_is_refused_while_another_process_uses_sqlite(
     assert relations(postgres_url) == []
 
 
-def test_values_that_postgresql_cannot_store_are_refused(
-    webhook: Any, log: LogWriter, hookmill: Hookmill, postgres_url: str
-):
+def test_values_that_postgresql_cannot_store_are_refused(webhook, log, hookmill, postgres_url):
     fill(log.path)
     invalid_values = {
         "automation_versions": ("prompt = 'a' || char(0) || 'b'", "version = 1001"),

@@ -31,9 +31,7 @@ def test_sample_for_a_url_token_webhook_is_sent_to_the_complete_url(log, hookmil
     assert "authorization" not in headers
 
 
-def test_sample_goes_through_the_proxy_of_the_environment(
-    webhook: Any, hookmill: Hookmill, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-):
+def test_sample_goes_through_the_proxy_of_the_environment(webhook, hookmill, receiver, monkeypatch):
     monkeypatch.setenv("http_proxy", receiver.url)
 
     hookmill("send", "source", "--url", "http://hooks.invalid")
@@ -42,7 +40,7 @@ def test_sample_goes_through_the_proxy_of_the_environment(
     assert path == f"http://hooks.invalid:80/webhooks/w/{webhook['uid']}"
 
 
-def test_first_line_has_the_url_without_the_token(log: LogWriter, hookmill: Hookmill, receiver: Receiver):
+def test_first_line_has_the_url_without_the_token(log, hookmill, receiver):
     webhook = hookmill("webhook", "create", "a", "--mode", "url_token", "--json").json
 
     result = hookmill("send", "a", "--url", receiver.url + "/")

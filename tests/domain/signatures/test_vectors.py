@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hookmill.domain.signatures.encoding import Encoding
 from hookmill.domain.signatures.key import prepare_key
 from hookmill.domain.signatures.reading import SignedRequest
-from hookmill.domain.signatures.scheme import Algorithm, ProofKind, Scheme
+from hookmill.domain.signatures.scheme import Algorithm, Scheme
 from hookmill.domain.signatures.verify import Failure, Unverified, Verified, provider_event_id, verify
 from tests.support.counts import count
 from tests.support.example_keys import example_pair
