@@ -132,7 +132,7 @@ def test_automation_gets_no_secret_with_a_runner_that_starts_no_command(automati
     refused = hookmill("automation", "change", "triage", "--secret", "GH_TOKEN", exit_code=1).err
     removed = hookmill("automation", "change", "triage", "--no-secrets", "--json").json
 
-    assert "'package' can't get secrets: it only writes files" in refused
+    assert "'package' can't get secrets: it starts no command" in refused
     assert (removed["secrets"], removed["version"]) == ([], 1)
 
 

@@ -499,7 +499,8 @@ def test_misspelled_keys_of_the_file_are_named_with_their_table(tmp_path, monkey
 
     assert [problem.removeprefix(f"{file}: ") for problem in found] == [
         "unknown setting 'bse_url'; did you mean base_url?",
-        "unknown key 'backof_seconds' in the table runners.reviewer.retry; did you mean backoff_seconds?",
+        "runners.reviewer.retry: Unknown field 'backof_seconds'. Known fields: attempts, backoff_seconds, "
+        "max_backoff_seconds, exit_codes.",
         "unknown key 'network_alow' in the table runners.reviewer.bubblewrap; did you mean network_allow?",
         "unknown key 'key_form' in the table runners.reviewer; did you mean key_from?",
         "unknown key 'secret_form' in the table repositories.shop; did you mean secret_from?",

@@ -381,8 +381,8 @@ def test_manager_gets_no_secret_of_another_factory(installation):
 @pytest.mark.parametrize(
     ("runner", "secrets", "problem"),
     [
-        ("package", ["GH_TOKEN"], "it only writes files"),
-        ("platform", ["GH_TOKEN"], "agent platform"),
+        ("package", ["GH_TOKEN"], "it starts no command"),
+        ("platform", ["GH_TOKEN"], "it starts no command"),
         ("command", ["NODE_OPTIONS=GH_TOKEN"], "allows no secret in the variable NODE_OPTIONS"),
     ],
 )

@@ -28,7 +28,7 @@ def move(
     yes: options.Yes = False,
     json: options.AsJson = False,
 ) -> None:
-    """Copy everything from SQLite to an empty PostgreSQL database, or nothing."""
+    """Copy a SQLite database to an empty PostgreSQL database."""
     inputs.require_exactly_one(to=to, undo=undo)
     settings = read_settings_or_exit()
     if to is None:

@@ -41,7 +41,7 @@ from hookmill.runs.runners.guard import (
     kill_descendants,
     kill_processes_of_runs,
 )
-from hookmill.runs.runners.kind import CommandLine, RunnerContext, RunnerSettings, SystemText
+from hookmill.runs.runners.kind import CommandLine, RunnerContext, RunnerSettings, SystemText, refuse_nul
 from hookmill.runs.runners.programs import Program
 from hookmill.runs.runners.run_variables import RunVariable
 from hookmill.sandbox import DISK_LIMIT, NOT_STARTED
@@ -417,7 +417,7 @@ class ProcessSettings(RunnerSettings):
         default=DEFAULT_ALLOWED,
         description="The variables in which runs may get secrets: names, or patterns with `*`. Empty: none.",
     )
-    user: Annotated[int, Field(ge=0, strict=True)] | SystemText | None = Field(
+    user: Annotated[Annotated[int, Field(ge=0, strict=True)] | str | None, AfterValidator(refuse_nul)] = Field(
         default=None,
         description="The account that the command runs as, by name or number. Only a service that runs as root can use "
         "another account. Unset: the service's account.",

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, StringConstraints
 
@@ -14,6 +14,8 @@ from hookmill.domain.run_secrets import RunSecretRule
 from hookmill.runs.reserve import ReserveWatch
 from hookmill.runs.runner import Runner
 from hookmill.store.database import Database
+
+T = TypeVar("T")
 
 
 def _refuse_own_variable(name: str) -> str:
@@ -28,13 +30,14 @@ VariableName = Annotated[
 """The name of an environment variable that is not the service's own."""
 
 
-def _refuse_nul(text: str) -> str:
-    if "\0" in text:
+def refuse_nul(value: T) -> T:
+    """The value. Raises `ValueError` for a text that the system does not accept."""
+    if isinstance(value, str) and "\0" in value:
         raise ValueError("must not contain a NUL character")
-    return text
+    return value
 
 
-SystemText = Annotated[str, AfterValidator(_refuse_nul)]
+SystemText = Annotated[str, AfterValidator(refuse_nul)]
 """A text that the system accepts as an argument, and as the name or the value of a variable."""
 
 
