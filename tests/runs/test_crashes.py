@@ -4,6 +4,7 @@ import random
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from hookmill.domain.ids import run_id
 from hookmill.domain.run import RunState
@@ -267,6 +268,23 @@ def test_another_worker_performs_the_runs_of_a_stopped_one(postgres_backlog):
             (run,) = postgres_backlog.wait_for_end(key, seconds=30)
 
     assert (run.state, run.attempt) == (RunState.SUCCEEDED, 2)
+
+
+def test_worker_that_waits_for_its_commands_to_end_is_not_dead(postgres_backlog):
+    """It stops them longer than a worker without heartbeats counts as alive."""
+    key = postgres_backlog.queue(postgres_backlog.automation(runner="command"))
+    script = 'test "$HOOKMILL_ATTEMPT" = 2 && exit; trap "" TERM; for i in $(seq 60); do sleep 0.1; done'
+    settings: dict[str, Any] = {"command": recording_command(postgres_backlog, script), "dead_after_seconds": 2}
+
+    with Worker(postgres_backlog, grace=20, **settings) as stopped:
+        until(lambda: performed_attempts(postgres_backlog))
+        with Worker(postgres_backlog, **settings) as other:
+            report = stopped.stop()
+            (run,) = postgres_backlog.wait_for_end(key, seconds=30)
+            other_report = other.stop()
+
+    assert (report["failures"], other_report["failures"]) == ([], [])
+    assert (run.state, run.attempt, run.counted_attempts) == (RunState.SUCCEEDED, 2, 1)
 
 
 def test_resumed_worker_does_not_end_the_next_attempt_on_its_host(postgres_backlog):

@@ -109,6 +109,7 @@ class Dispatcher:
         self._wakeup = threading.Event()
         self._stop_claiming = threading.Event()
         self._abandon_runs = threading.Event()
+        self._stop_beating = threading.Event()
         self._threads: list[threading.Thread] = []
         self._lock: IO[bytes] | None = None
         self._watch = CommitWatch(database) if database.on_sqlite else None
@@ -198,12 +199,16 @@ class Dispatcher:
                 # Kill the processes of the remaining runs before these runs are requeued.
                 kill_processes_of_runs(*map(run_id, self._executor.runs))
         self._abandon_runs.set()
-        for thread in self._threads:
+        for thread in self._threads[:2]:
             # A thread that waits for a dead disk may never end.
             thread.join(STOPPING_SECONDS)
         # A claim that ended late may have put runs in flight.
         if not self._executor.wait_until_empty(STOPPING_SECONDS):
             kill_processes_of_runs(*map(run_id, self._executor.runs))
+        # A worker without heartbeats is dead to the others: until here, they would perform its runs, too.
+        self._stop_beating.set()
+        for thread in self._threads[2:]:
+            thread.join(STOPPING_SECONDS)
         self._executor.close()
         with suppress(StoreUnavailable), self._database.write() as tx:
             executors.deregister(tx, self.executor)
@@ -341,9 +346,9 @@ class Dispatcher:
         self._settings.wake_results()
 
     def _beat(self) -> None:
-        """In a thread, on PostgreSQL: send heartbeats, and reap dead executors, until the shutdown abandons runs."""
+        """In a thread, on PostgreSQL: send heartbeats, and reap dead executors, until this process has no more runs."""
         heartbeats = Heartbeats(self._settings.dead_after_seconds)
-        while not self._abandon_runs.is_set():
+        while not self._stop_beating.is_set():
             try:
                 with self._database.write() as tx:
                     executors.heartbeat(tx, self.executor, self._clock())
@@ -355,7 +360,7 @@ class Dispatcher:
                     self._reap(dead_executors)
             except Exception as error:
                 self._report_failure("runs", error)
-            self._abandon_runs.wait(self._settings.dead_after_seconds / BEATS_BEFORE_DEATH)
+            self._stop_beating.wait(self._settings.dead_after_seconds / BEATS_BEFORE_DEATH)
 
     def _reap(self, last_beat_by_executor: Mapping[ExecutorId, int]) -> None:
         """Deregister these dead executors, and release the messages that they were sending.
