@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import pytest
 
-from hookmill.store.keys.sealing import as_text, new_master_key
+from hookmill.store.keys.sealing import KeyRing, as_text, new_master_key
 from tests.inputs.commands import LISTED_RESOURCES, CommandInput, command_inputs, run
 from tests.inputs.requests import PageInput, RequestInput, page_inputs, request_inputs
 from tests.inputs.service import InProcessService
@@ -69,7 +69,7 @@ def command_service(tmp_path, monkeypatch):
             settings["DATABASE_URL"] = url
         for name, value in settings.items():
             monkeypatch.setenv(f"HOOKMILL_{name}", str(value))
-        with running_service(url, tmp_path / "runs", key=key) as service:
+        with running_service(url, tmp_path / "runs", key=KeyRing([key])) as service:
             for arguments in (
                 ["webhook", "create", "signed", "--mode", "signature", "--scheme", "github", "--secret-from-stdin"],
                 ["member", "add", "ada@example.com", "--name", "Ada"],

@@ -21,7 +21,7 @@ from hookmill.store.database import Row
 from hookmill.store.keys import binding, rotation
 from hookmill.store.keys.key_file import KeyFile
 from hookmill.store.keys.rotation import RotationResult
-from hookmill.store.keys.sealing import MasterKey, WrongKey, as_text, new_master_key
+from hookmill.store.keys.sealing import KeyRing, MasterKey, WrongKey, as_text, new_master_key
 from hookmill.store.schema import metadata
 from tests.support.stores import longer_timeouts
 
@@ -164,7 +164,7 @@ def test_rotation_reseals_the_destinations_of_alarms(installation):
     [new] = installation.file.read()
     [row] = installation.rows("alarm_destinations")
     with installation.store.database.read() as tx:
-        target = alarm_destinations.target(tx, created.destination.id, new)
+        target = alarm_destinations.target(tx, created.destination.id, KeyRing([new]))
     assert row["key_id"] == new.id
     assert target == WebhookTarget(SecretValue(url), created.signing_secret)
 
