@@ -41,10 +41,10 @@ CHECKS = [
 EXAMPLES = count(12, usually=1)
 """The number of random requests to each operation, in addition to those of the coverage phase."""
 
-COVERAGE_STEP = count(1, usually=12)
+COVERAGE_STEP = count(1, usually=24)
 """Of so many requests of the coverage phase to an operation, only the first one is sent."""
 
-OPERATION_STEP = count(1, usually=2)
+OPERATION_STEP = count(1, usually=3)
 """Only the first of so many operations is tested."""
 
 WITH_A_FILTER = {"path_regex": "/automations", "method": ["POST", "PATCH"]}

@@ -294,7 +294,7 @@ def test_plan_is_unavailable_immediately_while_too_many_wait(monkeypatch):
 
 def test_plan_is_unavailable_immediately_while_the_writer_does_not_read(store, monkeypatch):
     monkeypatch.setattr(group_commit, "OUTSTANDING_BYTES_MAX", 100_000)
-    monkeypatch.setattr(group_commit, "PLAN_TIMEOUT_SECONDS", 0.1)
+    monkeypatch.setattr(group_commit, "PLAN_TIMEOUT_SECONDS", 0.01)
     monkeypatch.setattr(group_commit, "RESTART_SECONDS", 0.05)
     channels: list[socket.socket] = []
     plan = store.plan(store.webhook(), body=b"x" * 90_000)
