@@ -112,17 +112,18 @@ def busybox_archive(directory: Path) -> str:
 
 
 def import_python(engine: Path, python: str, directory: Path) -> None:
-    """Add the image `PYTHON_IMAGE`, which has this Python of the system with its libraries, and nothing else."""
+    """Add the image `PYTHON_IMAGE`, which has this Python of the system with its libraries, and `sleep`."""
     root = directory / "python-root"
     program = Path(python).resolve()
+    sleep = Path(shutil.which("sleep") or "").resolve()
     code = "import sysconfig; print(sysconfig.get_path('stdlib'))"
     stdlib = Path(
         subprocess.run([program, "-I", "-c", code], capture_output=True, text=True, check=True).stdout.strip()
     )
     unused = shutil.ignore_patterns("test", "__pycache__", "*-packages", "idlelib", "lib2to3", "config-*")
     shutil.copytree(stdlib, root / stdlib.relative_to("/"), ignore=unused, symlinks=False)
-    files = {program}
-    for binary in (program, *stdlib.glob("lib-dynload/_ctypes.*"), *stdlib.glob("lib-dynload/mmap.*")):
+    files = {program, sleep}
+    for binary in (program, sleep, *stdlib.glob("lib-dynload/_ctypes.*"), *stdlib.glob("lib-dynload/mmap.*")):
         listing = subprocess.run(["ldd", binary], capture_output=True, text=True, check=True).stdout
         files |= {Path(word) for word in listing.split() if word.startswith("/")}
     for file in files:
