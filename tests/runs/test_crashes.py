@@ -9,6 +9,10 @@ from typing import Any
 from hookmill.domain.ids import run_id
 from hookmill.domain.run import RunState
 from hookmill.domain.run_policy import RunPolicy
+from hookmill.runs.dispatcher import Dispatcher
+from hookmill.runs.perform import RunSettings
+from hookmill.store.runs import executors
+from hookmill.store.runs.executors import ExecutorId
 from tests.runs.backlog import Backlog, Worker, processes_of
 from tests.runs.samples import has_ended
 from tests.runs.worker import microseconds
@@ -285,6 +289,33 @@ def test_worker_that_waits_for_its_commands_to_end_is_not_dead(postgres_backlog)
 
     assert (report["failures"], other_report["failures"]) == ([], [])
     assert (run.state, run.attempt, run.counted_attempts) == (RunState.SUCCEEDED, 2, 1)
+
+
+def test_worker_frozen_before_it_requeues_a_lost_run_takes_no_run(postgres_backlog, monkeypatch):
+    """It has found that none of its threads performs the run. Meanwhile, another worker claims it."""
+    key = postgres_backlog.queue(postgres_backlog.automation(runner="command"))
+    dispatcher = Dispatcher(
+        postgres_backlog.database, RunSettings(data=postgres_backlog.data, runners={}), microseconds
+    )
+    with postgres_backlog.database.write() as tx:
+        executors.heartbeat(tx, ExecutorId("other"), microseconds())
+        tx.run(
+            "UPDATE runs SET state = 'running', attempt = 1, claimed_at = 1, executor = :own", own=dispatcher.executor
+        )
+    claimed_by = executors.runs_claimed_by
+
+    def freeze_after(tx, executor, **options):
+        found = claimed_by(tx, executor, **options)
+        if not options:
+            with postgres_backlog.database.write() as other:
+                other.run("UPDATE runs SET attempt = 2, executor = 'other'")
+        return found
+
+    monkeypatch.setattr(executors, "runs_claimed_by", freeze_after)
+    dispatcher._requeue_lost({key})
+
+    run = postgres_backlog.run(key)
+    assert (run.state, run.attempt, postgres_backlog.column(key, "executor")) == (RunState.RUNNING, 2, "other")
 
 
 def test_resumed_worker_does_not_end_the_next_attempt_on_its_host(postgres_backlog):

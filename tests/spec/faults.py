@@ -262,6 +262,8 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
             _HOSTS + "test_host_that_was_cut_off_and_frozen_overwrites_no_result",
             _CRASHES + "test_runs_of_a_worker_frozen_in_a_transaction_are_requeued_soon",
             _CRASHES + "test_resumed_worker_does_not_end_the_next_attempt_on_its_host",
+            _CRASHES + "test_worker_that_waits_for_its_commands_to_end_is_not_dead",
+            _CRASHES + "test_worker_frozen_before_it_requeues_a_lost_run_takes_no_run",
         ),
         in_drill=("worker paused",),
     ),

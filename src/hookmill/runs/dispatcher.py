@@ -212,7 +212,7 @@ class Dispatcher:
         self._executor.close()
         with suppress(StoreUnavailable), self._database.write() as tx:
             executors.deregister(tx, self.executor)
-            self._requeue(tx, executors.runs_claimed_by(tx, self.executor), attempts_max=None)
+            self._requeue(tx, executors.runs_claimed_by(tx, self.executor, locks=True), attempts_max=None)
         self._close()
 
     def _close(self) -> None:
@@ -430,8 +430,10 @@ class Dispatcher:
         lost_runs = missing_runs & missing_before
         if lost_runs:
             with self._database.write() as tx:
+                # If this worker was dead to others meanwhile, they have claimed its runs.
+                own_runs = executors.runs_claimed_by(tx, self.executor, locks=True)
                 # Without `attempts_max`, because a fault of the service must not end the run.
-                ended_runs = self._requeue(tx, sorted(lost_runs), attempts_max=None)
+                ended_runs = self._requeue(tx, sorted(lost_runs.intersection(own_runs)), attempts_max=None)
             kill_processes_of_runs(*map(run_id, ended_runs))
             self.wake()
         return missing_runs - lost_runs

@@ -79,15 +79,20 @@ def runs_of_dead_executors(tx: Transaction) -> list[RunKey]:
     )
 
 
-def runs_claimed_by(tx: Transaction, executor: ExecutorId) -> list[RunKey]:
-    """Unfinished runs that the executor has claimed."""
+def runs_claimed_by(tx: Transaction, executor: ExecutorId, *, locks: bool = False) -> list[RunKey]:
+    """Unfinished runs that the executor has claimed. With `locks`, they stay locked until the transaction ends."""
+    if locks:
+        # In the order of `runs_of_dead_executors`.
+        held.lock_decisions(tx)
+    lock = dialect.lock_clause(tx, "FOR UPDATE") if locks else ""
     return tx.scalars(
-        "SELECT id FROM runs WHERE finished_at IS NULL AND executor = :executor ORDER BY id", executor=executor
+        f"SELECT id FROM runs WHERE finished_at IS NULL AND executor = :executor ORDER BY id {lock}", executor=executor
     )
 
 
 def requeue(tx: Transaction, keys: Sequence[RunKey], *, attempts_max: int | None, now: int) -> list[RunKey]:
-    """Requeue runs. But cancel runs with a requested cancellation, and interrupt runs with too many attempts.
+    """Requeue runs, which the transaction has locked. But cancel runs with a requested cancellation, and interrupt runs
+    with too many attempts.
 
     Returns the runs that ended, so that the caller can kill their commands. `attempts_max` applies to runs whose
     worker died. It is None if the worker was stopped, or the run was lost (`Dispatcher._requeue_lost`). A stop or a
