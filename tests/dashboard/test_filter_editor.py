@@ -9,7 +9,6 @@ from hookmill.domain import payload
 from hookmill.domain.filters import DEPTH_MAX, CompiledFilter, compile_filter
 from hookmill.domain.payload import Parsed
 from hookmill.web.dashboard import filter_editor
-from hookmill.web.dashboard.automation_editor import PolicyDraft
 from hookmill.web.dashboard.filter_editor import CannotToggle, Node, read_filter, read_triggers, toggle_field, tree
 from tests.support.triggers import received
 
@@ -255,10 +254,3 @@ def test_formatted_filter_parses_as_its_source():
     assert json.loads(text) == source
     assert text.startswith('{\n  "a": [\n    "xxxx')
     assert '"b": {"c": {"not_in": [1, 2.5, null, true]}}' in text
-
-
-@pytest.mark.parametrize(
-    "field", ["attempts", "backoff_seconds", "max_backoff_seconds", "exit_codes", "pause_after_failures"]
-)
-def test_filled_in_field_about_failures_is_not_collapsed(field):
-    assert PolicyDraft(**{field: "60"}).has_failure_rules

@@ -7,6 +7,10 @@ from typing import Any
 
 import pytest
 
+from hookmill.domain.permission import Role
+from hookmill.domain.run_policy import RunPolicy
+from hookmill.web.dashboard.automation_editor import START_RULES
+from hookmill.web.dashboard.spec_form import blank
 from tests.dashboard.client import Elements, text_of
 
 FORM = {
@@ -22,18 +26,27 @@ Fields = dict[str, str | list[str]]
 REFS = {"ref": {"pointer": "/head/sha"}, "base": {"pointer": "/base/ref"}}
 OPTIONS: dict[str, tuple[Fields, Any, str]] = {
     "concurrency": (
-        {"limit": "2", "key": "/number\n/b", "when_busy": "replace"},
+        {"/concurrency/limit": "2", "/concurrency/key": "/number\n/b", "/concurrency/when_busy": "replace"},
         {"concurrency": {"key": ["/number", "/b"], "limit": 2, "when_busy": "replace"}},
         "at most 2 active runs for each /number and /b; a new run replaces",
     ),
-    "debounce": ({"seconds": "30"}, {"debounce": {"seconds": 30, "max_seconds": 300}}, "at most 300 s after the first"),
+    "debounce": (
+        {"/debounce/seconds": "30"},
+        {"debounce": {"seconds": 30, "max_seconds": 300}},
+        "at most 300 s after the first",
+    ),
     "retry": (
-        {"attempts": "3", "exit_codes": "75, 111", "backoff_seconds": "5", "max_backoff_seconds": "9"},
+        {
+            "/retry/attempts": "3",
+            "/retry/exit_codes": "75, 111",
+            "/retry/backoff_seconds": "5",
+            "/retry/max_backoff_seconds": "9",
+        },
         {"retry": {"attempts": 3, "backoff_seconds": 5, "max_backoff_seconds": 9, "exit_codes": [75, 111]}},
         "3 attempts",
     ),
     "limits": (
-        {"priority": "high", "max_running": "4", "pause_after_failures": "5"},
+        {"/priority": "high", "/max_running": "4", "/pause_after_failures": "5"},
         {"priority": "high", "max_running": 4, "pause_after_failures": 5},
         "disabled after 5 failed runs in a row",
     ),
@@ -44,10 +57,10 @@ OPTIONS: dict[str, tuple[Fields, Any, str]] = {
     ),
     "workspace": (
         {
-            "workspace_repository": "app",
-            "workspace_ref_pointer": "/head/sha",
-            "workspace_base_pointer": "/base/ref",
-            "workspace_depth": "full",
+            "/workspace/repository": "app",
+            "/workspace/ref/pointer": "/head/sha",
+            "/workspace/base/pointer": "/base/ref",
+            "/workspace/depth": "0",
         },
         {"workspace": {"repository": "app", **REFS, "depth": 0}},
         "with the whole history",
@@ -102,13 +115,16 @@ def test_option_is_stored_shown_kept_and_removed(dashboard, filled, stored, text
 @pytest.mark.parametrize(
     ("filled", "problem"),
     [
-        ({"limit": "0"}, "limit must be a whole number from 1 to 1,000"),
-        ({"attempts": "3", "exit_codes": "75, x"}, "exit_codes must be a whole number from 1 to 255"),
+        ({"/concurrency/limit": "0"}, "limit must be a whole number from 1 to 1,000"),
+        ({"/retry/attempts": "3", "/retry/exit_codes": "75, x"}, "exit_codes must be a whole number from 1 to 255"),
         ({"field_name": "PR", "field_pointer": "/t"}, "The name 'PR' in fields must be the name of a field"),
-        ({"workspace_repository": "app", "workspace_ref": "-x"}, "The ref of the workspace has a part between slashes"),
         (
-            {"workspace_repository": "app", "workspace_base": "main", "workspace_base_pointer": "/b"},
-            "Enter a base, or the pointer of one, and not both.",
+            {"/workspace/repository": "app", "/workspace/ref": "-x"},
+            "The ref of the workspace has a part between slashes",
+        ),
+        (
+            {"/workspace/repository": "app", "/workspace/base": "main", "/workspace/base/pointer": "/b"},
+            "Fill in one of the two fields, and not both.",
         ),
         ({"schedule_name": "nightly", "schedule_cron": "0 3 * *"}, "Schedule 1: cron must be a text with five fields"),
         ({"schedule_name": "", "schedule_cron": ""}, "Select at least one webhook, or add a schedule."),
@@ -164,3 +180,14 @@ def test_button_adds_an_empty_row_and_keeps_the_others(dashboard, button, name, 
 
     assert after == [filled[name], ""]
     assert dashboard.management.automations.all(dashboard.world.may) == []
+
+
+@pytest.mark.parametrize("control", [each for each in blank(RunPolicy) if not each.endswith(("when_busy", "priority"))])
+def test_filled_in_control_of_the_policy_is_not_collapsed(dashboard, control):
+    manager = dashboard.member("manager@example.com", roles={"default": Role.MANAGER})
+
+    answer = manager.post("/f/default/automations/new", pairs(FORM, NIGHTLY, {control: "x", "do": "check"}))
+
+    title = "When runs start" if control.startswith(START_RULES) else "When runs fail"
+    assert f'<details class="card" open><summary>{title}</summary>' in answer.body.decode()
+    assert f'name="{control}"' in answer.body.decode()

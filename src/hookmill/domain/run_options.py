@@ -167,7 +167,7 @@ def changed_options(options: RunOptions, changes: Mapping[str, Any]) -> RunOptio
 
 def options_from_json(source: Mapping[str, Any]) -> RunOptions:
     """The options with these `OPTION_FIELDS`; other keys are ignored. Raises `Invalid` with JSON pointers."""
-    return read(RunOptions, {name: source[name] for name in OPTION_FIELDS if source.get(name) is not None})
+    return read(RunOptions, {name: source[name] for name in OPTION_FIELDS if name in source})
 
 
 def options_from_stored(stored_json: str) -> RunOptions:

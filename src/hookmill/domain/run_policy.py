@@ -232,7 +232,7 @@ def unreadable_text(part: str, reason: str) -> str:
 
 def policy_from_json(source: Mapping[str, Any]) -> RunPolicy:
     """The policy with these `POLICY_FIELDS`; other keys are ignored. Raises `Invalid` with JSON pointers."""
-    return read(RunPolicy, {name: source[name] for name in POLICY_FIELDS if source.get(name) is not None})
+    return read(RunPolicy, {name: source[name] for name in POLICY_FIELDS if name in source})
 
 
 def usable_max_running(source: Any) -> int | None:

@@ -120,7 +120,8 @@ class _Reader:
         values = {
             name: self.read(field.type, source.get(name), f"{pointer}/{name}")
             for name, field in fields.items()
-            if name in source or field.required
+            # Null stands for the default.
+            if source.get(name) is not None or field.required
         }
         if len(self.faults) > before:
             return None
@@ -151,19 +152,20 @@ _JSON_TYPES: Final[dict[type[inspect.Type], type | tuple[type, ...]]] = {
 
 def _alternative(kind: inspect.Type, source: Any) -> inspect.Type | None:
     """The type among the alternatives whose JSON type is that of the source."""
-    for each in _alternatives(kind):
+    for each in alternatives(kind):
         is_boolean = isinstance(source, bool)
         if isinstance(source, _JSON_TYPES[type(each)]) and is_boolean == isinstance(each, inspect.BoolType):
             return each
     return None
 
 
-def _alternatives(kind: inspect.Type) -> Iterator[inspect.Type]:
+def alternatives(kind: inspect.Type) -> Iterator[inspect.Type]:
+    """The types of a union, or the type itself, without annotations."""
     if isinstance(kind, inspect.Metadata):
-        yield from _alternatives(kind.type)
+        yield from alternatives(kind.type)
     elif isinstance(kind, inspect.UnionType):
         for each in kind.types:
-            yield from _alternatives(each)
+            yield from alternatives(each)
     else:
         yield kind
 

@@ -1,7 +1,6 @@
 """The page for editing an automation, with the filter editor. Invalid input is shown again, never lost."""
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,10 +17,10 @@ from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.results import ResultKind, json_of_text
 from hookmill.domain.run import PACKAGE_RUNNER
 from hookmill.domain.run_options import RunOptions
-from hookmill.domain.run_policy import NO_POLICY, Priority, RunPolicy, WhenBusy, policy_from_json
+from hookmill.domain.run_policy import NO_POLICY, Priority, RunPolicy, policy_from_json
 from hookmill.domain.schedule import CatchUp
 from hookmill.domain.webhook import WebhookState
-from hookmill.domain.workspace import FULL_DEPTH, RefFromPayload, Workspace
+from hookmill.domain.workspace import Workspace
 from hookmill.web.dashboard import filter_editor, pages
 from hookmill.web.dashboard.access import require_manager
 from hookmill.web.dashboard.application import Page
@@ -37,6 +36,7 @@ from hookmill.web.dashboard.automations import (
 )
 from hookmill.web.dashboard.filter_editor import CannotToggle, ParsedTriggers, Sample
 from hookmill.web.dashboard.page_context import PageContext
+from hookmill.web.dashboard.spec_form import blank, json_of, texts_of
 
 ADD_SCHEDULE: Final = "add-schedule"
 """The value of the button that adds a row for a schedule."""
@@ -55,110 +55,9 @@ pages.FLASH_MESSAGES.update(
 )
 
 
-@dataclass(slots=True, kw_only=True)
-class PolicyDraft:
-    """The fields of the run policy, as typed."""
-
-    concurrency_limit: str = ""
-    concurrency_key: str = ""
-    """The JSON pointers, one on each line."""
-    when_busy: str = WhenBusy.QUEUE.value
-    debounce_seconds: str = ""
-    debounce_max_seconds: str = ""
-    priority: str = Priority.NORMAL.value
-    max_running: str = ""
-    attempts: str = ""
-    backoff_seconds: str = ""
-    max_backoff_seconds: str = ""
-    exit_codes: str = ""
-    pause_after_failures: str = ""
-
-    @classmethod
-    def of(cls, policy: RunPolicy) -> Self:
-        concurrency, debounce, retry = policy.concurrency, policy.debounce, policy.retry
-        return cls(
-            concurrency_limit=str(concurrency.limit) if concurrency is not None else "",
-            concurrency_key="\n".join(concurrency.key) if concurrency is not None else "",
-            when_busy=concurrency.when_busy.value if concurrency is not None else WhenBusy.QUEUE.value,
-            debounce_seconds=str(debounce.seconds) if debounce is not None else "",
-            debounce_max_seconds=str(debounce.max_seconds) if debounce is not None else "",
-            priority=policy.priority.value,
-            max_running=_field_text(policy.max_running),
-            attempts=_field_text(retry.attempts if retry is not None else None),
-            backoff_seconds=_field_text(retry.backoff_seconds if retry is not None else None),
-            max_backoff_seconds=_field_text(retry.max_backoff_seconds if retry is not None else None),
-            exit_codes=", ".join(map(str, retry.exit_codes)) if retry is not None else "",
-            pause_after_failures=_field_text(policy.pause_after_failures),
-        )
-
-    def as_json(self) -> dict[str, Any]:
-        """The JSON fields of the policy. A text that is not a number stays a text, and the parser refuses it."""
-        pointers = filter_editor.lines_in(self.concurrency_key)
-        concurrency: dict[str, Any] | None = None
-        if self.concurrency_limit or pointers:
-            limit = {"limit": _number_or_text(self.concurrency_limit)} if self.concurrency_limit else {}
-            concurrency = {"key": pointers, "when_busy": self.when_busy, **limit}
-        debounce: dict[str, Any] | None = None
-        if self.debounce_seconds or self.debounce_max_seconds:
-            debounce = {"seconds": _number_or_text(self.debounce_seconds)}
-            if self.debounce_max_seconds:
-                debounce["max_seconds"] = _number_or_text(self.debounce_max_seconds)
-        retry: dict[str, Any] = {
-            name: _number_or_text(field_text)
-            for name in ("attempts", "backoff_seconds", "max_backoff_seconds")
-            if (field_text := getattr(self, name))
-        }
-        if self.exit_codes:
-            retry["exit_codes"] = [_number_or_text(code.strip()) for code in self.exit_codes.split(",")]
-        return {
-            "concurrency": concurrency,
-            "debounce": debounce,
-            "priority": self.priority,
-            "max_running": _number_or_text(self.max_running) if self.max_running else None,
-            "retry": retry or None,
-            "pause_after_failures": _number_or_text(self.pause_after_failures) if self.pause_after_failures else None,
-        }
-
-    @property
-    def run_policy(self) -> RunPolicy:
-        """The policy, or `NO_POLICY` if a field is invalid. The page shows the error when the member saves the form."""
-        try:
-            return policy_from_json(self.as_json())
-        except Invalid:
-            return NO_POLICY
-
-    @property
-    def has_start_rules(self) -> bool:
-        """Whether a field about the start of runs differs from its default."""
-        default = PolicyDraft()
-        return any(getattr(self, name) != getattr(default, name) for name in _START_RULE_FIELDS)
-
-    @property
-    def has_failure_rules(self) -> bool:
-        """Whether a field about failed attempts or runs is filled in."""
-        return any(getattr(self, name) for name in _FAILURE_RULE_FIELDS)
-
-
-_START_RULE_FIELDS: Final = (
-    "concurrency_limit",
-    "concurrency_key",
-    "when_busy",
-    "debounce_seconds",
-    "debounce_max_seconds",
-    "priority",
-    "max_running",
-)
-_FAILURE_RULE_FIELDS: Final = (
-    "attempts",
-    "backoff_seconds",
-    "max_backoff_seconds",
-    "exit_codes",
-    "pause_after_failures",
-)
-
-
-def _field_text(number: int | None) -> str:
-    return str(number) if number is not None else ""
+START_RULES: Final = ("/concurrency", "/debounce", "/priority", "/max_running")
+"""The fields of the policy about the start of runs."""
+FAILURE_RULES: Final = ("/retry", "/pause_after_failures")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -195,48 +94,6 @@ class FieldDraft:
         return not (self.name or self.pointer)
 
 
-_WORKSPACE_FIELDS: Final = ("repository", "ref", "ref_pointer", "base", "base_pointer", "depth")
-
-
-@dataclass(slots=True, kw_only=True)
-class WorkspaceDraft:
-    """The workspace, as typed. Without a repository, runs get none."""
-
-    repository: str = ""
-    ref: str = ""
-    ref_pointer: str = ""
-    base: str = ""
-    base_pointer: str = ""
-    depth: str = ""
-
-    @classmethod
-    def of(cls, workspace: Workspace | None) -> Self:
-        if workspace is None:
-            return cls()
-        return cls(
-            repository=workspace.repository,
-            ref=workspace.ref if isinstance(workspace.ref, str) else "",
-            ref_pointer=workspace.ref.pointer if isinstance(workspace.ref, RefFromPayload) else "",
-            base=workspace.base if isinstance(workspace.base, str) else "",
-            base_pointer=workspace.base.pointer if isinstance(workspace.base, RefFromPayload) else "",
-            depth=str(workspace.depth) if workspace.depth != FULL_DEPTH else "full",
-        )
-
-    def as_json(self) -> dict[str, Any] | None:
-        """The JSON of the option. Raises `Invalid` if it has two refs, or two bases."""
-        if not self.repository:
-            return None
-        source: dict[str, Any] = {"repository": self.repository}
-        for name, text, pointer in (("ref", self.ref, self.ref_pointer), ("base", self.base, self.base_pointer)):
-            if text and pointer:
-                raise Invalid(f"Enter a {name}, or the pointer of one, and not both.", pointer=f"/workspace/{name}")
-            if text or pointer:
-                source[name] = text or {"pointer": pointer}
-        if self.depth:
-            source["depth"] = _number_or_text(self.depth)
-        return source
-
-
 @dataclass(slots=True, kw_only=True)
 class OptionsDraft:
     """The run options, as typed."""
@@ -244,7 +101,8 @@ class OptionsDraft:
     fields: list[FieldDraft] = field(default_factory=list)
     secrets: str = ""
     """The secrets, separated by spaces or line breaks."""
-    workspace: WorkspaceDraft = field(default_factory=WorkspaceDraft)
+    workspace: dict[str, str] = field(default_factory=lambda: blank(Workspace))
+    """The workspace, by pointer. Without a repository, runs get none."""
     results: str = ""
     """The results, one on each line: `KIND=DESTINATION`, `KIND=DESTINATION=CONTEXT` or JSON."""
 
@@ -256,7 +114,7 @@ class OptionsDraft:
                 FieldDraft(name=name, pointer=source.pointer, max_characters=str(source.max_characters))
                 for name, source in options.run_fields.items()
             ],
-            workspace=WorkspaceDraft.of(options.workspace),
+            workspace=texts_of(options.workspace) if options.workspace is not None else blank(Workspace),
             results="\n".join(result.as_text() for result in options.results),
         )
 
@@ -268,10 +126,11 @@ class OptionsDraft:
                 raise Invalid(f"Two fields are named {each.name!r}. Rename one.", pointer="/fields")
             maximum = {"max_characters": _number_or_text(each.max_characters)} if each.max_characters else {}
             fields[each.name] = {"pointer": each.pointer, **maximum}
+        workspace = json_of(Workspace, self.workspace)
         return {
             "fields": fields or None,
             "secrets": self.secrets.split() or None,
-            "workspace": self.workspace.as_json(),
+            "workspace": workspace if workspace["repository"] is not None else None,
             "results": [_result_json(number, line) for number, line in enumerate(self.results.split("\n")) if line]
             or None,
         }
@@ -319,7 +178,8 @@ class Draft:
     """The delivery on which the draft is tested."""
     version: str = ""
     """The version of the automation that the form was loaded with."""
-    policy: PolicyDraft = field(default_factory=PolicyDraft)
+    policy: dict[str, str] = field(default_factory=lambda: blank(RunPolicy))
+    """The fields of the run policy, as typed, by pointer."""
     schedules: list[ScheduleDraft] = field(default_factory=list)
     """The rows of the form. They are empty if the form has a JSON list of triggers."""
     options: OptionsDraft = field(default_factory=OptionsDraft)
@@ -367,7 +227,7 @@ def draft_of(automation: Automation, *, as_trigger_list: bool) -> Draft:
         if has_trigger_list
         else "",
         version=str(automation.version),
-        policy=PolicyDraft.of(automation.policy),
+        policy=texts_of(automation.policy) if automation.policy.unreadable is None else blank(RunPolicy),
         options=OptionsDraft.of(automation.options),
         schedules=[
             ScheduleDraft(
@@ -412,7 +272,7 @@ def create(context: PageContext, may: MayManage) -> Response:
                 triggers=draft.triggers_json(parsed),
                 runner=draft.runner,
                 enabled=draft.enabled,
-                policy=draft.policy.as_json(),
+                policy=json_of(RunPolicy, draft.policy),
                 options=draft.options.as_json(),
             )
             flash = "automation-created-unfiltered" if automation.unfiltered_webhook_uids() else "automation-created"
@@ -476,16 +336,15 @@ def _save(context: PageContext, may: MayManage, automation_id: str, draft: Draft
             prompt=draft.prompt if draft.prompt != _with_lf_line_breaks(current.prompt) else None,
             runner=draft.runner if draft.runner != current.runner else None,
             triggers=draft.triggers_json(parsed),
-            policy=_changed_fields(PolicyDraft.of(current.policy), draft.policy),
-            options=_changed_fields(OptionsDraft.of(current.options), draft.options),
+            policy=_changed_fields(json_of(RunPolicy, texts_of(current.policy)), json_of(RunPolicy, draft.policy)),
+            options=_changed_fields(OptionsDraft.of(current.options).as_json(), draft.options.as_json()),
         )
     return "automation-changed" if new_version.version != current.version else "automation-unchanged"
 
 
-def _changed_fields(before: PolicyDraft | OptionsDraft, after: PolicyDraft | OptionsDraft) -> dict[str, Any]:
+def _changed_fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that differ from those of the form before it was edited."""
-    before_json = before.as_json()
-    return {name: value for name, value in after.as_json().items() if value != before_json[name]}
+    return {name: value for name, value in after.items() if value != before[name]}
 
 
 def _is_preview(context: PageContext) -> bool:
@@ -508,21 +367,13 @@ def _submitted_draft(context: PageContext) -> Draft:
         triggers=_with_lf_line_breaks(form["triggers"]),
         delivery_id=form["pick"] or form["delivery"],
         version=form["version"],
-        policy=PolicyDraft(
-            concurrency_limit=form["limit"].strip(),
-            concurrency_key=_with_lf_line_breaks(form["key"]),
-            when_busy=form["when_busy"] or WhenBusy.QUEUE.value,
-            debounce_seconds=form["seconds"].strip(),
-            debounce_max_seconds=form["max_seconds"].strip(),
-            priority=form["priority"] or Priority.NORMAL.value,
-            **{name: form[name].strip() for name in ("max_running", *_FAILURE_RULE_FIELDS)},
-        ),
+        policy={pointer: _with_lf_line_breaks(form[pointer]) or text for pointer, text in blank(RunPolicy).items()},
         schedules=[schedule for schedule in _submitted_schedules(context) if not schedule.is_blank],
         options=OptionsDraft(
             fields=[each for each in _submitted_fields(context) if not each.is_blank],
             secrets=form["secrets"],
             results="\n".join(filter_editor.lines_in(form["results"])),
-            workspace=WorkspaceDraft(**{name: form[f"workspace_{name}"].strip() for name in _WORKSPACE_FIELDS}),
+            workspace={pointer: form[f"/workspace{pointer}"].strip() for pointer in blank(Workspace)},
         ),
     )
 
@@ -582,29 +433,18 @@ def _problems_by_field(error: Invalid | Conflict, draft: Draft) -> dict[str, str
         # A pointer without a number is about the whole list.
         steps = pointer.split("/")
         return {"results": f"Line {int(steps[2]) + 1}: {error}" if len(steps) > 2 else str(error)}
-    # An item of a list has no control of its own.
-    return {_FIELDS_BY_POINTER.get(re.sub(r"/\d+\Z", "", pointer), "filter"): str(error)}
+    if pointer.startswith((*START_RULES, *FAILURE_RULES)):
+        return {_control_of(pointer): str(error)}
+    return {{"": "name", "/prompt": "prompt", "/runner": "runner"}.get(pointer, "filter"): str(error)}
 
 
-_FIELDS_BY_POINTER: Final = {
-    "": "name",
-    "/prompt": "prompt",
-    "/runner": "runner",
-    "/concurrency/limit": "limit",
-    "/concurrency/key": "key",
-    "/concurrency/when_busy": "limit",
-    "/debounce/seconds": "seconds",
-    "/debounce/max_seconds": "max_seconds",
-    "/priority": "priority",
-    "/max_running": "max_running",
-    "/retry": "attempts",
-    "/retry/attempts": "attempts",
-    "/retry/backoff_seconds": "backoff_seconds",
-    "/retry/max_backoff_seconds": "max_backoff_seconds",
-    "/retry/exit_codes": "exit_codes",
-    "/pause_after_failures": "pause_after_failures",
-}
-"""The form's field for each JSON pointer of an error. An error without a pointer is about the name."""
+def _control_of(pointer: str) -> str:
+    """The control of the run policy at this pointer, or at the list or the object that has it."""
+    controls = blank(RunPolicy)
+    while pointer not in controls:
+        within = [control for control in controls if control.startswith(f"{pointer}/")]
+        pointer = within[0] if within else pointer.rpartition("/")[0]
+    return pointer
 
 
 def _preview(context: PageContext, may: MayManage, automation: Automation | None, draft: Draft) -> Response:
@@ -670,7 +510,7 @@ def _editor_page(
         "sample_choices": sample_choices,
         "has_selected_webhooks": bool(selected_uids),
         "outcome": filter_editor.evaluate_draft(
-            context.management, may, parsed, sample, webhooks_by_uid, draft.policy.run_policy
+            context.management, may, parsed, sample, webhooks_by_uid, _run_policy(draft)
         ),
         "automation": automation,
         "notice": notice,
@@ -689,7 +529,7 @@ def _editor_page(
         return context.page("parts/filter-outcome.html", is_part=True, **values)
     runners = list(context.management.config.runner_names)
     usable_repositories = context.management.config.repositories_for(may)
-    own_repository = draft.options.workspace.repository
+    own_repository = draft.options.workspace["/repository"]
     repositories = sorted({*usable_repositories, *([own_repository] if own_repository else [])})
     return context.page(
         "automation-editor.html",
@@ -702,6 +542,8 @@ def _editor_page(
         configured_runners=runners,
         package_runner=PACKAGE_RUNNER,
         priorities=list(Priority),
+        has_start_rules=_has(draft, problems, START_RULES),
+        has_failure_rules=_has(draft, problems, FAILURE_RULES),
         schedules=[*draft.schedules, ScheduleDraft()],
         add_schedule=ADD_SCHEDULE,
         fields=[*draft.options.fields, FieldDraft()],
@@ -713,6 +555,21 @@ def _editor_page(
         destinations=context.management.config.destinations_for(may),
         **values,
     )
+
+
+def _has(draft: Draft, problems: Mapping[str, str] | None, rules: tuple[str, ...]) -> bool:
+    """Whether some of these fields of the policy differ from their defaults, or have a problem."""
+    defaults = blank(RunPolicy)
+    changed = [pointer for pointer, text in draft.policy.items() if text != defaults[pointer]]
+    return any(pointer.startswith(rules) for pointer in (*changed, *(problems or ())))
+
+
+def _run_policy(draft: Draft) -> RunPolicy:
+    """The policy, or `NO_POLICY` if a field is invalid. The page shows the error when the member saves the form."""
+    try:
+        return policy_from_json(json_of(RunPolicy, draft.policy))
+    except Invalid:
+        return NO_POLICY
 
 
 def _sample_to_test(
