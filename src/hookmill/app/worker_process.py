@@ -423,8 +423,8 @@ def work_until_signalled(announce: Callable[[], None]) -> None:
 def work_beside_serve(channel: socket.socket, settings: Settings, build: str) -> None:
     """Run the worker that `serve` starts. It stops when `serve` sends `STOP` or the channel is closed.
 
-    If the channel is closed without `STOP`, `serve` was killed. The worker then stops immediately. The next `serve`
-    starts a worker, which waits for this worker's lock and resumes its runs.
+    If the channel is closed without `STOP`, `serve` was killed. The worker then stops its commands, without time to
+    drain. The next `serve` starts a worker, which waits for this worker's lock, and starts their runs again.
     """
     stop = StopSignal()
 

@@ -17,7 +17,7 @@ DRAIN_SECONDS: Final = 10
 """How long runs in progress may continue when the service stops."""
 ABANDON_SECONDS: Final = 20
 """The time that the worker has after `DRAIN_SECONDS` to abandon the attempts of the remaining runs. Then it is killed.
-After the next start, each of these runs gets another attempt, from the beginning."""
+Then each of these runs gets another attempt, from the beginning, as after the death of a worker."""
 READY: Final = b"ready\n"
 """The worker's second message. The first one is its process ID."""
 STOP: Final = b"stop"

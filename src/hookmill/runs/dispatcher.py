@@ -2,10 +2,10 @@
 
 The `runs` table is the queue. Design decisions:
 
-- A claim assigns rows of the backlog to this process with `FOR UPDATE SKIP LOCKED`, and begins their attempts. Threads
-  of this process then perform them. Workers with free slots share the backlog, and the limits of factories and
-  automations are enforced in the claim.
-- A commit or a notification of another process wakes this one, and each run that ends frees its slot immediately.
+- A claim assigns rows of the backlog to this process (on PostgreSQL with `FOR UPDATE SKIP LOCKED`), and begins their
+  attempts. Threads of this process then perform them. Workers with free slots share the backlog, and the limits of
+  factories and automations are enforced in the claim.
+- A commit or a notification wakes this process, and each run that ends frees its slot immediately.
 - Each start of a process is a new executor. Its heartbeats show that it is alive. The runs of a dead executor return to
   the backlog, and any worker with a free slot claims them.
 - The run's row numbers the attempts, and an old attempt can't write to the row: its process may have been frozen, and
@@ -51,8 +51,9 @@ POLL_SECONDS: Final = 1.0
 """The maximum time between two looks for work. A notification may be lost, and a fault of the host may have ended."""
 PAUSE_FACTOR_SQLITE: Final = 2.0
 PAUSE_FACTOR_POSTGRES: Final = 3.0
-"""The pause after a claim, as a multiple of the claim's duration. While deliveries use the database or the processors,
-a claim takes longer. Then this worker leaves both to the deliveries, and claims several runs at a time."""
+"""The pause after a claim, as a multiple of the time for the look and the claim. While deliveries use the database or
+the processors, a claim takes longer. Then this worker leaves both to the deliveries, and claims several runs at a time.
+"""
 PAUSE_FACTOR_QUIET: Final = 1.0
 """The same on PostgreSQL while no deliveries add runs. On SQLite, a worker can't tell which commits add runs."""
 QUIET_SECONDS: Final = 0.5
@@ -334,7 +335,8 @@ class Dispatcher:
     # Heartbeats, and requeueing
 
     def _register(self) -> None:
-        """Register this executor, and requeue the runs of dead executors. On SQLite, also release their messages."""
+        """Register this executor, and requeue the runs of deregistered ones. On SQLite, first deregister all earlier
+        ones, and release their messages."""
         with self._database.write() as tx:
             if self._database.on_sqlite:
                 # The lock proves that no other process performs runs.

@@ -1,6 +1,6 @@
 """Performs attempts in threads of this process.
 
-It stores nothing: the `runs` table is the queue. If an attempt does not end its run, the run stays claimed by this
+It stores nothing: the `runs` table is the queue. If an attempt fails unexpectedly, its run stays claimed by this
 process, and is no longer in flight. The dispatcher requeues such runs.
 """
 

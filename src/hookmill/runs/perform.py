@@ -107,9 +107,9 @@ class Performer:
     def perform(self, key: RunKey, attempt: int) -> Ended | Abandoned | None:
         """Perform an attempt that a claim began, and record its result in the run's row.
 
-        After a fault of the host, the run is requeued. Returns `Abandoned` if this attempt did not end the run, and
-        None if the attempt is outdated before it starts. Raises `StoreUnavailable` if the service stops before the
-        database is available.
+        After a fault of the host, the run is requeued, unless that was its last attempt. Returns `Abandoned` if this
+        attempt did not end the run, and None if the attempt is outdated before it starts. Raises `StoreUnavailable` if
+        the service stops before the database is available.
         """
         claimed = self._run_to_perform(key, attempt)
         if claimed is None:

@@ -30,7 +30,8 @@ class Abandoned:
 
 
 class HostFault(HookmillError):
-    """A fault of the service or its host: disk, memory, open files, processes. The run does not fail; it is requeued.
+    """A fault of the service or its host: disk, memory, open files, processes. The run does not fail; it is
+    requeued, unless the fault counts as its last attempt.
 
     `counts_as_attempt`: whether the attempt counts towards `run_attempts_max`, because the command may have started.
     `runner`: the affected runner; None if no run can be performed.

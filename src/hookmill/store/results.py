@@ -1,14 +1,15 @@
 """The outbox of results: one row for each message about a run.
 
-The first attempt of a run inserts the rows. A row about the end is `open`, and is due as soon as the row of the run has
-`finished_at`. So whatever ends a run executes no statement for its messages. A sender claims a message, sends it, and
-finishes it. If the sender dies in between, its claim is released or expires, and the message is sent again.
+An attempt of a run inserts the rows if there are none yet. A row about the end is `open` unless it is refused, and is
+due as soon as the row of the run has `finished_at`. So whatever ends a run executes no statement for its messages. A
+sender claims a message, sends it, and finishes it. If the sender dies in between, its claim is released or expires, and
+the message is sent again, unless that was the last attempt.
 
-Messages with the same lane are sent in their order. A newer commit status replaces an older one that still waits. Each
-run has its own check run, so the message about a run's end replaces only that run's message about its start.
+Messages with the same lane are claimed in their order. A newer commit status replaces an older one that still waits.
+Each run has its own check run, so the message about a run's end replaces only that run's message about its start.
 
-All runs of an automation for one pull request have the same lane for their comment, and one for their reviews. There,
-the order is that in which the runs were created, whichever of them ends first.
+All runs of an automation for one pull request have the same lane for the comment that they update, and one for their
+reviews. There, the order is that in which the runs were created, whichever of them ends first.
 """
 
 import json
@@ -104,7 +105,7 @@ class NotSent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NothingToSend:
-    """The run wrote nothing that this result could deliver."""
+    """The run wrote nothing that this result could deliver, or the comment is already of a newer run."""
 
     reason: str
 
@@ -113,7 +114,7 @@ Outcome = Sent | NotSent | NothingToSend
 
 
 def begin(tx: Transaction, run: Run, planned: Sequence[PlannedResult], *, executor: ExecutorId, now: int) -> bool:
-    """Add the messages of a run whose attempt begins. Later attempts add nothing.
+    """Add the messages of a run whose attempt begins, unless an earlier attempt has.
 
     Returns False, and writes nothing, if the attempt is outdated.
     """
@@ -182,7 +183,7 @@ def _lane(run: Run, result: PlannedResult) -> str:
 
 
 def _supersede(tx: Transaction, kind: ResultKind, lane: str) -> None:
-    """Give up messages about a state that wait, because a newer one replaces them. One that is being sent stays."""
+    """Give up messages about a state that wait, because a newer one replaces them. A claimed one stays."""
     if kind in STATE_KINDS:
         tx.run(
             """
@@ -222,7 +223,9 @@ def _times(now: int) -> dict[str, int]:
 
 
 def claim(tx: Transaction, now: int, *, public_url: str, executor: ExecutorId | None = None) -> ClaimedResult | None:
-    """Claim the message that has been due for the longest time; None if none is due. `now` is in µs since 1970.
+    """Claim a message; None if none can be sent. `now` is in µs since 1970.
+
+    It is the one that has been due for the longest time, among the first of their lanes whose destination is free.
 
     `executor` is the worker that claims it, for `release`.
     """
@@ -455,7 +458,8 @@ def _check_run_at_start(tx: Transaction, row: Row) -> tuple[int | None, bool]:
 def finish(tx: Transaction, claimed: ClaimedResult, outcome: Outcome, now: int) -> bool:
     """Record the outcome of the attempt.
 
-    Returns False, and changes nothing, if the claim had expired and another process has claimed the message.
+    Returns False, and does not change its state, if the claim had expired and the state was decided without this
+    attempt. Then the newest state of its lane is sent again.
     """
     log = list(claimed.log)
     problem: str | None = None

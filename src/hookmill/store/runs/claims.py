@@ -15,7 +15,7 @@ from hookmill.store.runs.executors import ExecutorId
 from hookmill.store.runs.parts import CLAIMED, FACTORIES_IN_BACKLOG, READY
 
 FACTORIES_MAX: Final = 1_000
-"""How many factories a claim searches if it skips runners, or if a factory or an automation has a limit."""
+"""How many factories a claim searches if it skips something, or if a factory or an automation has a limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
