@@ -33,7 +33,7 @@ class NoticeSender(OutboxSender[ClaimedMessage]):
         self._send_message = send
 
     def _may_have_due(self, tx: Transaction, now: int) -> bool:
-        return notices.next_due(tx, now)
+        return notices.may_have_due(tx, now)
 
     def _claim(self, tx: Transaction, now: int) -> ClaimedMessage | None:
         return notices.claim(tx, now)

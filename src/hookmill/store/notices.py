@@ -82,13 +82,16 @@ def enqueue(tx: Transaction, notice: AlarmNotice) -> int:
     return len(destinations)
 
 
-def next_due(tx: Transaction, now: int) -> bool:
+def may_have_due(tx: Transaction, now: int) -> bool:
     """Whether a message may be due, so that `claim` is worth a write transaction."""
     return any(_is_due(head, now) for head in _heads(tx))
 
 
 def claim(tx: Transaction, now: int) -> ClaimedMessage | None:
-    """Claim the message that has been due for the longest time; None if none is due. `now` is in µs since 1970."""
+    """Claim a message; None if none can be sent. `now` is in µs since 1970.
+
+    It is the one that has been due for the longest time, among the first of their destinations.
+    """
     dialect.lock(tx, _CLAIM_LOCK)
     for head in _heads(tx):
         if not _is_due(head, now):

@@ -223,7 +223,22 @@ class SecretReplacement(RequestBody):
     value: SecretText | None = Field(default=None, description="The new value. If omitted, the service generates it.")
 
 
-class AutomationCreation(RequestBody):
+class AutomationParts(RequestBody):
+    """The fields of the run policy and of the run options."""
+
+    concurrency: Any = _part("concurrency")
+    debounce: Any = _part("debounce")
+    retry: Any = _part("retry")
+    priority: Any = _part("priority")
+    max_running: Any = _part("max_running")
+    pause_after_failures: Any = _part("pause_after_failures")
+    fields: Any = _part("fields")
+    secrets: Any = _part("secrets")
+    workspace: Any = _part("workspace")
+    results: Any = _part("results")
+
+
+class AutomationCreation(AutomationParts):
     model_config = _example({"name": "triage", "prompt": "Look at the order.", "triggers": [_TRIGGER_EXAMPLE]})
 
     name: Name
@@ -231,19 +246,9 @@ class AutomationCreation(RequestBody):
     triggers: Triggers
     runner: Text | None = Field(default=None, description="The runner. Defaults to the operator's default runner.")
     enabled: StrictBool = True
-    concurrency: Any = _part("concurrency")
-    debounce: Any = _part("debounce")
-    retry: Any = _part("retry")
-    priority: Any = _part("priority")
-    max_running: Any = _part("max_running")
-    pause_after_failures: Any = _part("pause_after_failures")
-    fields: Any = _part("fields")
-    secrets: Any = _part("secrets")
-    workspace: Any = _part("workspace")
-    results: Any = _part("results")
 
 
-class AutomationChanges(Changes):
+class AutomationChanges(Changes, AutomationParts):
     model_config = _example({"prompt": "Look at the order twice.", "enabled": True})
 
     name: Name = Field(default_factory=_unset)
@@ -251,16 +256,6 @@ class AutomationChanges(Changes):
     triggers: Triggers = Field(default_factory=_unset)
     runner: Text = Field(default_factory=_unset)
     enabled: StrictBool = Field(default_factory=_unset)
-    concurrency: Any = _part("concurrency")
-    debounce: Any = _part("debounce")
-    retry: Any = _part("retry")
-    priority: Any = _part("priority")
-    max_running: Any = _part("max_running")
-    pause_after_failures: Any = _part("pause_after_failures")
-    fields: Any = _part("fields")
-    secrets: Any = _part("secrets")
-    workspace: Any = _part("workspace")
-    results: Any = _part("results")
 
 
 class RunRequest(RequestBody):
