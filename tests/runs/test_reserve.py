@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pytest
 
-from hookmill.domain.run import RunState
+from hookmill.domain.run import Ended, RunState
 from hookmill.runs.package import Package, allow_traversal, list_files, write_package
 from hookmill.runs.reserve import ReserveWatch, WatchedCommand
 from hookmill.runs.runner import HostFault
@@ -268,21 +268,19 @@ signal.pause()
 def test_run_that_takes_the_memory_is_ended_and_others_go_on(data, kind, cgroups, monkeypatch):
     if cgroups == "no cgroup":
         monkeypatch.setattr(cgroup, "MOUNT", "/nonexistent")
-    result, other_result = _results_of_greedy_and_other_run(data, kind)
-    if (kind, cgroups) == ("files in memory in a socket", "no cgroup"):
-        # What this run has can't be measured: only what the host gets back at its end is. If another program of this
-        # machine takes or returns hundreds of megabytes in those two seconds, either run may be found not to be to
-        # blame, or the other one may. The latter does not happen three times in a row.
-        for number in range(2):
-            if _is_innocent(other_result):
-                break
-            (data / str(number)).mkdir()
-            result, other_result = _results_of_greedy_and_other_run(data / str(number), kind)
-        assert _is_innocent(other_result)
-        if isinstance(result, HostFault):
-            return
-    else:
-        assert other_result.state is RunState.SUCCEEDED
+    hides_its_use = (kind, cgroups) == ("files in memory in a socket", "no cgroup")
+    # If another program of this machine takes or returns hundreds of megabytes meanwhile, either run may be found not
+    # to be to blame, or the other one may. That does not happen three times in a row.
+    result = other_result = None
+    for number in range(3):
+        (data / str(number)).mkdir()
+        result, other_result = _results_of_greedy_and_other_run(data / str(number), kind)
+        if not isinstance(result, HostFault) and _is_innocent(other_result, may_be_suspected=hides_its_use):
+            break
+    assert _is_innocent(other_result, may_be_suspected=hides_its_use)
+    if hides_its_use and isinstance(result, HostFault):
+        return
+    assert isinstance(result, Ended)
     assert (result.state, (result.reason or "")[:62]) == (
         RunState.FAILED, "The run was ended because it used the most memory of this host"
     )  # fmt: skip
@@ -301,8 +299,8 @@ def _results_of_greedy_and_other_run(data: Path, kind: str) -> tuple[Any, Any]:
     return runs.results["greedy"], runs.results["other"]
 
 
-def _is_innocent(result: Any) -> bool:
-    return isinstance(result, HostFault) or result.state is RunState.SUCCEEDED
+def _is_innocent(result: Any, *, may_be_suspected: bool) -> bool:
+    return may_be_suspected if isinstance(result, HostFault) else result.state is RunState.SUCCEEDED
 
 
 def test_run_that_hides_what_it_uses_costs_no_other_run_its_result(data):
