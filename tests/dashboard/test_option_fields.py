@@ -113,28 +113,62 @@ def test_option_is_stored_shown_kept_and_removed(dashboard, filled, stored, text
 
 
 @pytest.mark.parametrize(
-    ("filled", "problem"),
+    ("filled", "problems"),
     [
-        ({"/concurrency/limit": "0"}, "limit must be a whole number from 1 to 1,000"),
-        ({"/retry/attempts": "3", "/retry/exit_codes": "75, x"}, "exit_codes must be a whole number from 1 to 255"),
-        ({"field_name": "PR", "field_pointer": "/t"}, "The name 'PR' in fields must be the name of a field"),
+        (
+            {"/concurrency/limit": "0", "/retry/attempts": "3", "/retry/exit_codes": "75, x"},
+            {
+                "/concurrency/limit": "limit must be a whole number from 1 to 1,000",
+                "/retry/exit_codes": "Each item of exit_codes must be a whole number from 1 to 255",
+            },
+        ),
+        (
+            {"field_name": "PR", "field_pointer": "/t"},
+            {"fields": "The name 'PR' in fields must be the name of a field"},
+        ),
         (
             {"/workspace/repository": "app", "/workspace/ref": "-x"},
-            "The ref of the workspace has a part between slashes",
+            {"workspace": "The ref of the workspace has a part between slashes"},
         ),
         (
             {"/workspace/repository": "app", "/workspace/base": "main", "/workspace/base/pointer": "/b"},
-            "Fill in one of the two fields, and not both.",
+            {"workspace": "Fill in one of the two fields, and not both."},
         ),
-        ({"schedule_name": "nightly", "schedule_cron": "0 3 * *"}, "Schedule 1: cron must be a text with five fields"),
-        ({"schedule_name": "", "schedule_cron": ""}, "Select at least one webhook, or add a schedule."),
-        ({"filter": '{"a": [1]}'}, "Select a webhook, or remove the event types and the payload filter."),
+        (
+            {"schedule_name": "nightly", "schedule_cron": "0 3 * *"},
+            {"schedules": "Schedule 1: cron must be a text with five fields"},
+        ),
+        (
+            {"schedule_name": "", "schedule_cron": ""},
+            {"webhooks": "Select at least one webhook, or add a schedule."},
+        ),
+        (
+            {"filter": '{"a": [1]}'},
+            {"webhooks": "Select a webhook, or remove the event types and the payload filter."},
+        ),
+        (
+            {"results": "github_comment=github\nnothing"},
+            {"results": "Line 2: Write KIND=DESTINATION, such as github_comment=github"},
+        ),
     ],
 )
-def test_unusable_option_is_shown_with_its_problem(dashboard, filled, problem, manager):
+def test_unusable_option_is_shown_with_its_problem(dashboard, filled, problems, manager):
     answer = manager.post("/f/default/automations/new", pairs(FORM, NIGHTLY, filled))
 
-    assert (answer.status, problem in text_of(answer.body)) == (422, True)
+    shown = dict(re.findall(r'<p class="problem" id="([^"]+)-problem">([^<]*)', answer.body.decode()))
+    assert answer.status == 422
+    assert sorted(shown) == sorted(problems)
+    for control, problem in problems.items():
+        assert html.unescape(shown[control]).startswith(problem)
+
+
+def test_workspace_without_a_repository_is_none(dashboard, manager):
+    both = {"/workspace/ref": "main", "/workspace/ref/pointer": "/ref"}
+
+    answer = manager.post("/f/default/automations/new", pairs(FORM, NIGHTLY, both))
+
+    [automation] = dashboard.management.automations.all(dashboard.world.may)
+    assert (answer.status, automation.options.workspace) == (303, None)
 
 
 def test_schedules_are_stored_shown_and_removed(dashboard, manager):

@@ -10,9 +10,10 @@ from typing import Any, Final, Self
 from starlette.responses import Response
 
 from hookmill.domain.automation import SCHEDULE_EVENT, SCHEDULE_PROVIDER, Automation
-from hookmill.domain.errors import Changed, Conflict, Invalid, LimitReached
+from hookmill.domain.errors import Changed, Conflict, Fault, Invalid, LimitReached
 from hookmill.domain.filters import OPERATORS
 from hookmill.domain.ids import WebhookUid
+from hookmill.domain.json_pointer import steps_of
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.results import ResultKind, json_of_text
 from hookmill.domain.run import PACKAGE_RUNNER
@@ -58,6 +59,8 @@ pages.FLASH_MESSAGES.update(
 START_RULES: Final = ("/concurrency", "/debounce", "/priority", "/max_running")
 """The fields of the policy about the start of runs."""
 FAILURE_RULES: Final = ("/retry", "/pause_after_failures")
+_WORKSPACE: Final = "/workspace"
+"""The pointer of the workspace, with which the names of its controls begin."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -101,7 +104,7 @@ class OptionsDraft:
     fields: list[FieldDraft] = field(default_factory=list)
     secrets: str = ""
     """The secrets, separated by spaces or line breaks."""
-    workspace: dict[str, str] = field(default_factory=lambda: blank(Workspace))
+    workspace: dict[str, str] = field(default_factory=lambda: blank(Workspace, _WORKSPACE))
     """The workspace, by pointer. Without a repository, runs get none."""
     results: str = ""
     """The results, one on each line: `KIND=DESTINATION`, `KIND=DESTINATION=CONTEXT` or JSON."""
@@ -114,7 +117,9 @@ class OptionsDraft:
                 FieldDraft(name=name, pointer=source.pointer, max_characters=str(source.max_characters))
                 for name, source in options.run_fields.items()
             ],
-            workspace=texts_of(options.workspace) if options.workspace is not None else blank(Workspace),
+            workspace=texts_of(options.workspace, _WORKSPACE)
+            if options.workspace is not None
+            else blank(Workspace, _WORKSPACE),
             results="\n".join(result.as_text() for result in options.results),
         )
 
@@ -126,11 +131,11 @@ class OptionsDraft:
                 raise Invalid(f"Two fields are named {each.name!r}. Rename one.", pointer="/fields")
             maximum = {"max_characters": _number_or_text(each.max_characters)} if each.max_characters else {}
             fields[each.name] = {"pointer": each.pointer, **maximum}
-        workspace = json_of(Workspace, self.workspace)
+        has_workspace = bool(self.workspace[f"{_WORKSPACE}/repository"])
         return {
             "fields": fields or None,
             "secrets": self.secrets.split() or None,
-            "workspace": workspace if workspace["repository"] is not None else None,
+            "workspace": json_of(Workspace, self.workspace, _WORKSPACE) if has_workspace else None,
             "results": [_result_json(number, line) for number, line in enumerate(self.results.split("\n")) if line]
             or None,
         }
@@ -373,7 +378,7 @@ def _submitted_draft(context: PageContext) -> Draft:
             fields=[each for each in _submitted_fields(context) if not each.is_blank],
             secrets=form["secrets"],
             results="\n".join(filter_editor.lines_in(form["results"])),
-            workspace={pointer: form[f"/workspace{pointer}"].strip() for pointer in blank(Workspace)},
+            workspace={pointer: form[pointer].strip() for pointer in blank(Workspace, _WORKSPACE)},
         ),
     )
 
@@ -413,29 +418,35 @@ def _trigger_problems(draft: Draft, parsed: ParsedTriggers) -> dict[str, str]:
 
 
 def _problems_by_field(error: Invalid | Conflict, draft: Draft) -> dict[str, str]:
-    """The error text, by the form's field that the error is about. The field "" is the whole form."""
+    """The error texts, by the form's field that each is about. The field "" is the whole form."""
     if isinstance(error, LimitReached):
         return {"": str(error)}
-    pointer = next((fault.pointer for fault in error.faults), "") if isinstance(error, Invalid) else ""
-    if "/schedule" in pointer and not draft.has_trigger_list:
-        # The pointer counts all triggers from 0. If webhooks are selected, their trigger is number 0.
-        number = int(pointer.split("/")[2]) + (0 if draft.webhook_uids else 1)
-        return {"schedules": f"Schedule {number}: {str(error).removeprefix(f'{pointer}: ')}"}
-    if pointer.startswith("/triggers") and not draft.has_trigger_list:
-        return {"webhooks" if pointer.endswith("/webhook_ids") else "filter": str(error)}
-    if pointer.startswith("/fields"):
-        return {"fields": str(error)}
-    if pointer.startswith("/secrets"):
-        return {"secrets": str(error)}
-    if pointer.startswith("/workspace"):
-        return {"workspace": str(error)}
-    if pointer.startswith("/results"):
-        # A pointer without a number is about the whole list.
-        steps = pointer.split("/")
-        return {"results": f"Line {int(steps[2]) + 1}: {error}" if len(steps) > 2 else str(error)}
-    if pointer.startswith((*START_RULES, *FAILURE_RULES)):
-        return {_control_of(pointer): str(error)}
-    return {{"": "name", "/prompt": "prompt", "/runner": "runner"}.get(pointer, "filter"): str(error)}
+    faults = error.faults if isinstance(error, Invalid) else ()
+    problems: dict[str, str] = {}
+    for fault in faults or [Fault("", str(error))]:
+        name, text = _problem_of(fault, draft)
+        problems[name] = f"{problems[name]}\n{text}" if name in problems else text
+    return problems
+
+
+def _problem_of(fault: Fault, draft: Draft) -> tuple[str, str]:
+    """The form's field that the fault is about, and its text."""
+    pointer, text = fault.pointer, fault.message
+    steps = steps_of(pointer)
+    match steps[:1]:
+        case ["triggers"] if not draft.has_trigger_list:
+            if "schedule" in steps:
+                # The pointer counts all triggers from 0. If webhooks are selected, their trigger is number 0.
+                number = int(steps[1]) + (0 if draft.webhook_uids else 1)
+                return "schedules", f"Schedule {number}: {text.removeprefix(f'{pointer}: ')}"
+            return "webhooks" if steps[-1] == "webhook_ids" else "filter", text
+        case ["results"] if len(steps) > 1:
+            return "results", f"Line {int(steps[1]) + 1}: {text}"
+        case ["prompt" | "runner" | "fields" | "secrets" | "workspace" | "results" as name]:
+            return name, text
+        case []:
+            return "name", text
+    return (_control_of(pointer) if pointer.startswith((*START_RULES, *FAILURE_RULES)) else "filter"), text
 
 
 def _control_of(pointer: str) -> str:
@@ -529,7 +540,7 @@ def _editor_page(
         return context.page("parts/filter-outcome.html", is_part=True, **values)
     runners = list(context.management.config.runner_names)
     usable_repositories = context.management.config.repositories_for(may)
-    own_repository = draft.options.workspace["/repository"]
+    own_repository = draft.options.workspace[f"{_WORKSPACE}/repository"]
     repositories = sorted({*usable_repositories, *([own_repository] if own_repository else [])})
     return context.page(
         "automation-editor.html",

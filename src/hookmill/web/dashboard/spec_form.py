@@ -1,4 +1,7 @@
-"""A spec as the texts of a form. The name of a control is the JSON pointer of its field."""
+"""A spec as the texts of a form. The name of a control is the JSON pointer of its field.
+
+`pointer` is the place of the spec itself.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -9,9 +12,9 @@ from hookmill.domain.errors import Invalid
 from hookmill.domain.spec import Spec, alternatives
 
 
-def texts_of(spec: Spec) -> dict[str, str]:
+def texts_of(spec: Spec, pointer: str = "") -> dict[str, str]:
     """The texts of all controls, by name. Lists have a line for each text, or numbers with commas."""
-    return blank(type(spec)) | dict(_texts_of(spec, ""))
+    return blank(type(spec), pointer) | dict(_texts_of(spec, pointer))
 
 
 def _texts_of(spec: Spec, pointer: str) -> Iterator[tuple[str, str]]:
@@ -25,9 +28,9 @@ def _texts_of(spec: Spec, pointer: str) -> Iterator[tuple[str, str]]:
             yield place, str(value)
 
 
-def blank(kind: type[Spec]) -> dict[str, str]:
+def blank(kind: type[Spec], pointer: str = "") -> dict[str, str]:
     """The texts of all controls of a new form. Choices have their default."""
-    return dict(_blank(inspect.type_info(kind), ""))
+    return dict(_blank(inspect.type_info(kind), pointer))
 
 
 def _blank(kind: inspect.Type, pointer: str) -> Iterator[tuple[str, str]]:
@@ -39,14 +42,14 @@ def _blank(kind: inspect.Type, pointer: str) -> Iterator[tuple[str, str]]:
             yield place, str(field.default) if _is_choice(field) else ""
 
 
-def json_of(kind: type[Spec], texts: Mapping[str, str]) -> dict[str, Any]:
+def json_of(kind: type[Spec], texts: Mapping[str, str], pointer: str = "") -> dict[str, Any]:
     """The JSON of the spec's fields, for its reader. A blank field is None.
 
     A text that is no number stays a text, which the reader refuses.
     """
     described = inspect.type_info(kind)
     assert isinstance(described, inspect.StructType)
-    return {field.name: _json_of(field.type, texts, f"/{field.name}") for field in described.fields}
+    return {field.name: _json_of(field.type, texts, f"{pointer}/{field.name}") for field in described.fields}
 
 
 def _json_of(kind: inspect.Type, texts: Mapping[str, str], pointer: str) -> Any:
