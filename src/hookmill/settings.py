@@ -34,6 +34,7 @@ from hookmill.domain.alarm_destination import usable_email
 from hookmill.domain.errors import Invalid
 from hookmill.domain.external_identity import GroupRole
 from hookmill.domain.limits import SESSION_HOURS
+from hookmill.domain.networks import is_loopback
 from hookmill.domain.permission import Role
 from hookmill.domain.results import DESTINATION_PATTERN, DestinationRules
 from hookmill.domain.run import PACKAGE_RUNNER
@@ -506,7 +507,7 @@ class Settings(BaseSettings):
         if issuer is None:
             return None
         parts = http_url_parts(issuer)
-        if parts is None or parts.query or (parts.scheme == "http" and not _is_loopback(parts.hostname)):
+        if parts is None or parts.query or (parts.scheme == "http" and not is_loopback(parts.hostname)):
             raise ValueError("must be an https URL without a password or query, such as https://id.example.com")
         return issuer
 
@@ -639,13 +640,13 @@ class Settings(BaseSettings):
         if (self.smtp_user is None) != (self.smtp_password is None):
             missing = "smtp_user" if self.smtp_user is None else "smtp_password"
             problems.append(f"{missing}: set smtp_user and smtp_password together")
-        if self.smtp_password is not None and self.smtp_security == "none" and not _is_loopback(self.smtp_host):
+        if self.smtp_password is not None and self.smtp_security == "none" and not is_loopback(self.smtp_host):
             problems.append("smtp_security: must not be none with a password, which would be sent unencrypted")
         return problems
 
     def _problems_of_metrics(self) -> list[str]:
         problems = []
-        if not ip_address(self.metrics_host).is_loopback and self.metrics_token is None:
+        if not is_loopback(self.metrics_host) and self.metrics_token is None:
             problems.append("metrics_token: set it, because metrics_host is not a loopback address")
         if self.metrics_port == self.port:
             problems.append("metrics_port: must differ from port; choose another one")
@@ -656,7 +657,7 @@ class Settings(BaseSettings):
         if self.oidc_client_id is None:
             problems.append("oidc_client_id: set it, because oidc_issuer is set")
         parts = urlsplit(self.base_url or "")
-        if parts.scheme != "https" and not _is_loopback(parts.hostname):
+        if parts.scheme != "https" and not is_loopback(parts.hostname):
             problems.append(
                 "base_url: set it to an https URL, because oidc_issuer is set. The redirect URI to register at the "
                 "provider is base_url followed by /sign-in/oidc/callback"
@@ -881,14 +882,6 @@ def _has_module(name: str) -> bool:
     except ModuleNotFoundError:
         # A package that contains the module is missing.
         return False
-
-
-def _is_loopback(host: str | None) -> bool:
-    """Whether only this machine can reach the host."""
-    try:
-        return ip_address(host or "").is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _is_valid_utf8(value: str) -> bool:

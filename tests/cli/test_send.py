@@ -7,7 +7,7 @@ import pytest
 from hookmill.cli.send import Answer, summary
 from hookmill.domain.delivery import Delivery, Label
 from hookmill.domain.ids import DeliveryKey, WebhookUid, delivery_id
-from tests.notices.receivers import http_receiver
+from tests.notices.receivers import closed_port, http_receiver
 from tests.support.certificates import write_certificates
 from tests.support.ports import free_port
 
@@ -38,6 +38,16 @@ def test_sample_goes_through_the_proxy_of_the_environment(webhook, hookmill, rec
 
     ((path, _, _),) = receiver.requests
     assert path == f"http://hooks.invalid:80/webhooks/w/{webhook['uid']}"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_sample_for_a_service_on_this_host_goes_through_no_proxy(host, webhook, hookmill, receiver, monkeypatch):
+    with closed_port() as port:
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{port}")
+        hookmill("send", "source", "--url", receiver.url.replace("127.0.0.1", host))
+
+    ((path, _, _),) = receiver.requests
+    assert path == f"/webhooks/w/{webhook['uid']}"
 
 
 def test_first_line_has_the_url_without_the_token(log, hookmill, receiver):

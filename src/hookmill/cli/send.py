@@ -20,6 +20,7 @@ from hookmill.domain.alarm_destination import UrlParts, parsed_url
 from hookmill.domain.errors import Conflict, DestinationUnavailable, Invalid
 from hookmill.domain.ids import delivery_id
 from hookmill.domain.moment import iso
+from hookmill.domain.networks import is_loopback
 from hookmill.domain.secret import SecretValue
 from hookmill.domain.text import shown
 from hookmill.domain.webhook import AuthMode
@@ -264,15 +265,18 @@ class Sender:
             # Some schemes add a query parameter to the URL.
             _, separator, query = signed.url.partition("?")
             url += separator + query
+        parts = self._parsed(url)
         try:
             response = http.request(
                 "POST",
-                self._parsed(url),
+                parts,
                 body,
                 headers,
                 MessageDeadline(ANSWER_SECONDS),
                 tls=self._tls,
                 response_bytes_max=ANSWER_BYTES_MAX,
+                # A proxy can't reach a service on this host.
+                uses_proxy=not is_loopback(parts.host),
             )
         except DestinationUnavailable as error:
             raise Conflict(

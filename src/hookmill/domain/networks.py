@@ -29,6 +29,14 @@ _MAPPED_PREFIX_BITS: Final = 96
 """An IPv4 address in IPv6 form (`::ffff:192.0.2.7`) has 96 bits before the IPv4 address."""
 
 
+def is_loopback(host: str | None) -> bool:
+    """Whether only this machine can reach the name or the address."""
+    try:
+        return ip_address(host or "").is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def usable_networks(texts: Sequence[str]) -> tuple[str, ...]:
     """The networks in their normal form, sorted, without repetitions. Raises `Invalid`, with a pointer to the field."""
     if len(texts) > NETWORKS_MAX:

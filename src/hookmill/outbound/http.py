@@ -95,6 +95,7 @@ def request(
     permits: Permits | None = None,
     response_bytes_max: int = 0,
     where: str | None = None,
+    uses_proxy: bool = True,
 ) -> DestinationResponse:
     """Send the request, and read so much of the response. Raises `DestinationUnavailable` if there is none.
 
@@ -104,7 +105,17 @@ def request(
     is_open = threading.Event()
     try:
         return _exchange(
-            method, url, body, headers, deadline, tls, permits, response_bytes_max, where or url.origin, is_open.set
+            method,
+            url,
+            body,
+            headers,
+            deadline,
+            tls,
+            permits,
+            response_bytes_max,
+            where or url.origin,
+            is_open.set,
+            uses_proxy=uses_proxy,
         )
     except DestinationUnavailable as error:
         if is_open.is_set():
@@ -123,6 +134,8 @@ def _exchange(
     response_bytes_max: int,
     where: str,
     before_request: Callable[[], None],
+    *,
+    uses_proxy: bool = True,
 ) -> DestinationResponse:
     all_headers = {"host": url.host_header, "user-agent": f"hookmill/{__version__}", "accept": "*/*"}
     if body is not None:
@@ -137,7 +150,7 @@ def _exchange(
     with ExitStack() as stack:
         stack.enter_context(reporting_failures(where, deadline))
         stack.enter_context(_reporting_protocol_errors(where, deadline))
-        pool = stack.enter_context(_pool(url, deadline, tls, permits, where, stack))
+        pool = stack.enter_context(_pool(url, deadline, tls, permits, where, stack, uses_proxy=uses_proxy))
         seconds = deadline.remaining
         # The library writes the host as it is into the request to a proxy.
         host = f"[{url.host}]" if ":" in url.host else url.host
@@ -184,10 +197,12 @@ def _pool(
     permits: Permits | None,
     where: str,
     connections: ExitStack,
+    *,
+    uses_proxy: bool,
 ) -> httpcore2.ConnectionPool:
     """What connects to the URL's host, directly or through a proxy."""
     try:
-        proxy = proxy_for(url)
+        proxy = proxy_for(url) if uses_proxy else None
     except Invalid as error:
         raise DestinationUnavailable(str(error)) from None
     context = tls() if url.scheme == "https" else None

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from ipaddress import ip_address, ip_network
+from ipaddress import ip_network
 from typing import Final
 
 from hookmill.app.doctor.database import clock_finding, inspected_tables
 from hookmill.app.doctor.exchange import Connection, NoResponse, Origin, Response, request_head, tls_context
 from hookmill.domain.finding import Finding, listed, ok, problem, warning
-from hookmill.domain.networks import EVERY_CLIENT_IS_THE_PROXY
+from hookmill.domain.networks import EVERY_CLIENT_IS_THE_PROXY, is_loopback
 from hookmill.settings import Settings
 from hookmill.store import factories, webhooks
 from hookmill.web import errors
@@ -43,7 +43,7 @@ _REPAIR_OR_TRUST: Final = (
 def check_base_url(settings: Settings, tls: ssl.SSLContext | None = None) -> Iterator[Finding]:
     """`tls` verifies the certificate; None for the system's certificate authorities."""
     if settings.base_url is None:
-        if _is_loopback(settings.host):
+        if is_loopback(settings.host):
             yield ok(f"not set: senders on this host use {settings.public_url()}")
         else:
             yield warning(
@@ -53,7 +53,7 @@ def check_base_url(settings: Settings, tls: ssl.SSLContext | None = None) -> Ite
         return
     origin = Origin.of(settings.base_url)
     yield from certificate_findings(origin, tls)
-    if not origin.is_https and not _is_loopback(origin.host):
+    if not origin.is_https and not is_loopback(origin.host):
         yield warning(
             f"{origin} has no TLS, so tokens and bodies can be read on the way",
             "Put a proxy with TLS in front, and set base_url to its https URL.",
@@ -149,10 +149,3 @@ def check_allowed_networks(settings: Settings) -> Iterator[Finding]:
         yield warning(text, EVERY_CLIENT_IS_THE_PROXY)
     else:
         yield ok(text)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
