@@ -28,7 +28,7 @@ ReportFailure = Callable[[str, BaseException], None]
 
 
 def reporting_once(report_failure: ReportFailure) -> ReportFailure:
-    """`report_failure`, but without an error that has the text of the last one of its class: it persists."""
+    """Reports an error only if its text differs from that of the last error of its type."""
     last_texts: dict[str, str] = {}
 
     def report(component: str, error: BaseException) -> None:

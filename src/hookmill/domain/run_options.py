@@ -145,6 +145,8 @@ class RunOptions(Spec, frozen=True, kw_only=True):
 
 
 class UnreadableOptions(RunOptions, frozen=True, kw_only=True):
+    """Stored options that can't be read."""
+
     reason: str
 
     @property

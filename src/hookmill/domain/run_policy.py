@@ -37,6 +37,7 @@ DEFAULT_MAX_FACTOR: Final = 10
 ATTEMPTS_MAX: Final = 20
 EXIT_CODES_MAX: Final = 32
 Seconds = Annotated[int, Meta(ge=1, le=SECONDS_MAX)]
+"""A field whose default depends on another one has the factory `int`: 0 is not given, and no schema shows it."""
 _KEY_BYTES: Final = 16
 _SHORT_INT: Final = 10**18
 """Numbers below it are converted to text without Decimal, which takes several times as long."""
@@ -155,6 +156,8 @@ PauseAfterFailures = Annotated[
 
 
 class RunPolicy(Spec, frozen=True, kw_only=True):
+    """What an automation says about when its runs start and what happens when they fail."""
+
     concurrency: ConcurrencyRule = None
     debounce: DebounceRule = None
     retry: RetryRule = None
@@ -199,6 +202,8 @@ class RunPolicy(Spec, frozen=True, kw_only=True):
 
 
 class UnreadablePolicy(RunPolicy, frozen=True, kw_only=True):
+    """A stored policy that can't be read."""
+
     reason: str
 
     @property

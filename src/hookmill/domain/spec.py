@@ -102,7 +102,7 @@ class _Reader:
         subject = _subject(pointer)
         if is_name:
             subject = f"The name {str(source)[:40]!r} in {subject}"
-        self.faults.append(Fault(pointer, f"{subject} must be {phrase(kind)}."))
+        self.faults.append(Fault(pointer, f"{subject} must be {_phrase(kind)}."))
         return None
 
     def _read_struct(self, kind: inspect.StructType, source: dict[Any, Any], pointer: str) -> Any:
@@ -179,21 +179,21 @@ def _has_length(kind: inspect.StrType | inspect.VarTupleType | inspect.DictType,
     return (kind.min_length or 0) <= length <= (length if kind.max_length is None else kind.max_length)
 
 
-def phrase(kind: inspect.Type) -> str:
+def _phrase(kind: inspect.Type) -> str:
     """What a value of the type must be, for people: `a whole number from 1 to 20`."""
     match kind:
         case inspect.Metadata(extra={"phrase": text}):
             return str(text)
         case inspect.Metadata():
-            return phrase(kind.type)
+            return _phrase(kind.type)
         case inspect.UnionType():
-            return ", or ".join(phrase(each) for each in kind.types if not isinstance(each, inspect.NoneType))
+            return ", or ".join(_phrase(each) for each in kind.types if not isinstance(each, inspect.NoneType))
         case inspect.StructType():
             return f"an object with {', '.join(field.name for field in kind.fields)}"
         case inspect.VarTupleType():
-            return f"a list{_length_text(kind, 'items')}, each {phrase(kind.item_type)}"
+            return f"a list{_length_text(kind, 'items')}, each {_phrase(kind.item_type)}"
         case inspect.DictType():
-            return f"an object{_length_text(kind, 'fields')}, each {phrase(kind.value_type)}"
+            return f"an object{_length_text(kind, 'fields')}, each {_phrase(kind.value_type)}"
         case inspect.EnumType():
             *others, last = (str(member.value) for member in kind.cls)
             return f"{', '.join(others)} or {last}"

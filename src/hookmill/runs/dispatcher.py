@@ -112,6 +112,9 @@ class Dispatcher:
         self._abandon_runs = threading.Event()
         self._stop_beating = threading.Event()
         self._threads: list[threading.Thread] = []
+        """The thread that claims runs, and the one that tidies up."""
+        self._presence_threads: list[threading.Thread] = []
+        """On PostgreSQL, heartbeats and notifications. They end last."""
         self._lock: IO[bytes] | None = None
         self._watch = CommitWatch(database) if database.on_sqlite else None
         self._must_look = False
@@ -167,12 +170,9 @@ class Dispatcher:
         except BaseException:
             self._close()
             raise
-        duties = [self._dispatch, self._tidy]
+        self._threads = [_started(duty) for duty in (self._dispatch, self._tidy)]
         if not self._database.on_sqlite:
-            duties += [self._beat, self._listen]
-        self._threads = [threading.Thread(target=duty, name=f"runs{duty.__name__}", daemon=True) for duty in duties]
-        for thread in self._threads:
-            thread.start()
+            self._presence_threads = [_started(duty) for duty in (self._beat, self._listen)]
         self.wake()
 
     def wake(self) -> None:
@@ -200,7 +200,7 @@ class Dispatcher:
                 # Kill the processes of the remaining runs before these runs are requeued.
                 kill_processes_of_runs(*map(run_id, self._executor.runs))
         self._abandon_runs.set()
-        for thread in self._threads[:2]:
+        for thread in self._threads:
             # A thread that waits for a dead disk may never end.
             thread.join(STOPPING_SECONDS)
         # A claim that ended late may have put runs in flight.
@@ -208,7 +208,7 @@ class Dispatcher:
             kill_processes_of_runs(*map(run_id, self._executor.runs))
         # A worker without heartbeats is dead to the others: until here, they would perform its runs, too.
         self._stop_beating.set()
-        for thread in self._threads[2:]:
+        for thread in self._presence_threads:
             thread.join(STOPPING_SECONDS)
         self._executor.close()
         with suppress(StoreUnavailable), self._database.write() as tx:
@@ -439,6 +439,12 @@ class Dispatcher:
             kill_processes_of_runs(*map(run_id, ended_runs))
             self.wake()
         return missing_runs - lost_runs
+
+
+def _started(duty: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=duty, name=f"runs{duty.__name__}", daemon=True)
+    thread.start()
+    return thread
 
 
 def _acquire_file_lock(path: Path) -> IO[bytes]:

@@ -159,8 +159,8 @@ class Uploads:
             if is_last_page:
                 # The previous pass ended early, so this one began in the middle. Now it takes the files before that.
                 last = self._resume_after = None
-        for failure in failures.values():
-            raise failure
+        if failures:
+            raise next(iter(failures.values()))
 
     def upload(self, file: FileToUpload) -> None:
         """Upload the file if this host has its package.
