@@ -132,7 +132,7 @@ def test_option_is_stored_shown_kept_and_removed(dashboard, filled, stored, text
         ),
         (
             {"/workspace/repository": "app", "/workspace/base": "main", "/workspace/base/pointer": "/b"},
-            {"workspace": "Fill in one of the two fields, and not both."},
+            {"workspace": "Fill in one of the two fields for base, and not both."},
         ),
         (
             {"schedule_name": "nightly", "schedule_cron": "0 3 * *"},

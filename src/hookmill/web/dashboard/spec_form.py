@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import inspect
 
 from hookmill.domain.errors import Invalid
+from hookmill.domain.json_pointer import steps_of
 from hookmill.domain.spec import Spec, alternatives
 
 
@@ -61,7 +62,7 @@ def _json_of(kind: inspect.Type, texts: Mapping[str, str], pointer: str) -> Any:
     if all(values[field.name] is None for field in fields if not _is_choice(field)):
         return _leaf(kind, text) if text else None
     if text:
-        raise Invalid("Fill in one of the two fields, and not both.", pointer=pointer)
+        raise Invalid(f"Fill in one of the two fields for {steps_of(pointer)[-1]}, and not both.", pointer=pointer)
     return {name: value for name, value in values.items() if value is not None}
 
 
