@@ -41,6 +41,7 @@ ANSWER_SECONDS_MAX = 9.0
 """The service answers 503 after 5 s, and later on a busy machine. Without this limit of its own, it would answer after
 10 s."""
 RECOVERY_SECONDS_MAX = 15.0
+CRASHES_MAX = 9
 LARGE_VALUE = b'"' + b"x" * 250_000 + b'"'
 MEGABYTE = 1024 * 1024
 
@@ -98,6 +99,16 @@ def own_server() -> Iterator[PostgresServer]:
         yield server
 
 
+def wait_until_accepted_again(load: LoadGenerator, deliveries: int) -> None:
+    """Return when the given number of further deliveries are accepted, within :data:`RECOVERY_SECONDS_MAX`."""
+    accepted = load.answers["202"]
+    until(
+        lambda: load.answers["202"] >= accepted + deliveries,
+        "deliveries are accepted again",
+        seconds=RECOVERY_SECONDS_MAX,
+    )
+
+
 @pytest.mark.timeout(180)
 @pytest.mark.proof
 def test_postgresql_restarts_under_load_lose_and_double_no_delivery(own_server: PostgresServer, tmp_path: Path):
@@ -116,12 +127,8 @@ def test_postgresql_restarts_under_load_lose_and_double_no_delivery(own_server: 
             for number in range(RESTARTS):
                 time.sleep(chance.uniform(0.3, 1.2))
                 own_server.restart("fast" if number % 2 else "immediate")
-                restarted_at, accepted = time.monotonic(), load.answers["202"]
-                until(
-                    lambda: load.answers["202"] > accepted + 5,  # noqa: B023
-                    "deliveries are accepted again",
-                    seconds=RECOVERY_SECONDS_MAX,
-                )
+                restarted_at = time.monotonic()
+                wait_until_accepted_again(load, 5)
                 recovery_seconds.append(time.monotonic() - restarted_at)
             load.drain(40)
         wait_until_runs_have_ended(url)
@@ -143,15 +150,17 @@ def test_postgresql_that_cannot_write_its_log_loses_no_delivery(own_server: Post
 
         with LoadGenerator([service.port], new_event, random.Random(3), per_second=50, senders=8) as load:
             until(lambda: load.accepted > 5, "deliveries are accepted")
-            has_crashed = crash_postgresql_by_failed_writes(url)
-            until(lambda: load.answers["503"] > 0, "senders get a 503")
-            accepted = load.accepted
-            until(lambda: load.accepted > accepted + 5, "deliveries are accepted again", seconds=RECOVERY_SECONDS_MAX)
+            have_crashed: list[bool] = []
+            # A crash while only the worker writes, with a quick recovery, costs no sender a 503.
+            while load.answers["503"] == 0 and len(have_crashed) < CRASHES_MAX:
+                have_crashed.append(crash_postgresql_by_failed_writes(url))
+                wait_until_accepted_again(load, 50)
             load.drain(40)
         wait_until_runs_have_ended(url)
         result = audit(url, load.events)
 
-    assert has_crashed
+    assert all(have_crashed)
+    assert load.answers["503"] > 0
     assert load.unexpected_answers == []
     assert result.violations() == {}
 
