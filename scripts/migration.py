@@ -1,6 +1,7 @@
 """Writes the migration from the existing migrations to `store/schema.py`: `python -m scripts.migration "What changes"`.
 
-Read the file before you use it: Alembic sees a renamed column as a removed and a new one, and copies no values.
+Read the file before you use it: Alembic sees a renamed column as a removed and a new one, and copies no values. If
+there is no migration, it writes the first one, which creates the whole schema.
 """
 
 import re
@@ -12,15 +13,17 @@ from alembic import command
 from sqlalchemy import create_engine
 
 from hookmill.store.migrate import alembic_config, upgrade
-from hookmill.store.revision import revisions
+from hookmill.store.revision import VERSIONS
 
 
-def main(title: str) -> None:
+def main(title: str, versions: Path = VERSIONS) -> None:
+    """Write the migration into the directory `versions`, which has the existing ones."""
+    existing = len(list(versions.glob("[0-9]*_*.py")))
     with create_engine("sqlite://").begin() as connection:
-        if revisions():
-            upgrade(connection)
-        number = f"{len(revisions()) + 1:04}"
-        script = command.revision(alembic_config(connection), title, autogenerate=True, rev_id=number)
+        if existing:
+            upgrade(connection, versions)
+        config = alembic_config(connection, versions)
+        script = command.revision(config, title, autogenerate=True, rev_id=f"{existing + 1:04}")
     assert script is not None
     assert not isinstance(script, list)
     path = Path(script.path)
@@ -33,4 +36,4 @@ def main(title: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1])

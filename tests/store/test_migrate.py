@@ -18,9 +18,10 @@ from sqlalchemy import create_engine
 from hookmill.domain.errors import Conflict, Invalid, StoreUnavailable
 from hookmill.store import migrations, timeouts
 from hookmill.store.database import Database, open_database
-from hookmill.store.migrate import migrate
+from hookmill.store.migrate import migrate, upgrade
 from hookmill.store.revision import revisions
 from hookmill.store.schema import metadata
+from scripts import migration
 from tests.support.counts import only_in_proof
 
 MIGRATE_AND_DIE = """
@@ -28,7 +29,7 @@ import os, signal, sys
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 from hookmill.store.database import open_database
-from hookmill.store.migrate import migrate
+from hookmill.store.migrate import migrate, upgrade
 
 statements_left = int(sys.argv[1])
 
@@ -57,23 +58,18 @@ def test_alembic_finds_no_difference_to_the_declared_schema(store_url):
         assert compare_metadata(context, metadata) == []
 
 
-def test_migrated_schema_equals_the_declared_one_on_sqlite(sqlite_store, tmp_path):
-    declared_url = f"sqlite:///{tmp_path / 'declared.db'}"
-    engine = create_engine(declared_url)
-    metadata.create_all(engine)
+def test_written_first_migration_creates_the_declared_schema(empty_database_url, request, tmp_path):
+    store_url = request.getfixturevalue(f"{request.node.callspec.params['empty_database_url']}_store")
+    engine = create_engine(empty_database_url.replace("postgresql://", "postgresql+psycopg://"))
+    migration.main("The first schema", tmp_path)
+
+    with engine.begin() as connection:
+        upgrade(connection, tmp_path)
     engine.dispose()
 
-    with open_database(sqlite_store) as migrated, open_database(declared_url) as declared:
-        assert sqlite_schema(migrated) == sqlite_schema(declared)
-
-
-def test_migrated_schema_equals_the_declared_one_on_postgresql(postgres_store, postgres_url):
-    engine = create_engine(postgres_url.replace("postgresql://", "postgresql+psycopg://"))
-    metadata.create_all(engine)
-    engine.dispose()
-
-    with open_database(postgres_store) as migrated, open_database(postgres_url) as declared:
-        assert postgresql_schema(migrated) == postgresql_schema(declared)
+    assert "create_table" in (tmp_path / "0001_the_first_schema.py").read_text()
+    with open_database(empty_database_url) as written, open_database(store_url) as declared:
+        assert schema_of(written) == schema_of(declared)
 
 
 @pytest.mark.parametrize("statement", [only_in_proof(3), 20])
@@ -185,6 +181,10 @@ def tables(database: Database) -> list[str]:
         else:
             rows = tx.all("SELECT tablename AS name FROM pg_tables WHERE schemaname = 'public'")
     return [row["name"] for row in rows]
+
+
+def schema_of(database: Database) -> object:
+    return sqlite_schema(database) if database.path is not None else postgresql_schema(database)
 
 
 def sqlite_schema(database: Database) -> dict[str, list[str]]:

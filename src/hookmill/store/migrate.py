@@ -10,14 +10,13 @@ from hookmill.domain.errors import Conflict, Invalid
 from hookmill.store import dialect
 from hookmill.store.database import Database, Transaction, is_sqlite_file, restrict_to_owner
 from hookmill.store.privileges import refuse_missing_privilege
-from hookmill.store.revision import refuse_unknown_schema, revisions, stored_revision
+from hookmill.store.revision import VERSIONS, refuse_unknown_schema, revisions, stored_revision
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
 WAIT_SECONDS: Final = 600
 """The time that a statement of a migration may take, and the time to wait for another process's migration."""
-_MIGRATIONS_DIRECTORY: Final = Path(__file__).parent / "migrations"
 _MIGRATION_LOCK: Final = 0x686F6F6B
 """The number of PostgreSQL's advisory lock for migrations: "hook" in ASCII."""
 
@@ -74,18 +73,19 @@ def refuse_other_revision(tx: Transaction) -> None:
         )
 
 
-def upgrade(connection: Connection) -> None:
-    """Run the migrations that the database lacks."""
+def upgrade(connection: Connection, versions: Path = VERSIONS) -> None:
+    """Run the migrations of the directory that the database lacks."""
     from alembic import command
 
-    command.upgrade(alembic_config(connection), "head")
+    command.upgrade(alembic_config(connection, versions), "head")
 
 
-def alembic_config(connection: Connection) -> "Config":
+def alembic_config(connection: Connection, versions: Path = VERSIONS) -> "Config":
     from alembic.config import Config
 
     config = Config()
-    config.set_main_option("script_location", str(_MIGRATIONS_DIRECTORY))
+    config.set_main_option("script_location", str(VERSIONS.parent))
+    config.set_main_option("version_locations", str(versions))
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection
     return config

@@ -11,13 +11,13 @@ from hookmill.store.database import Transaction
 OTHER_SCHEMA_ADVICE: Final = (
     "Use the version that has written it, or start this one with an empty database and an empty data directory."
 )
-_MIGRATIONS: Final = Path(__file__).parent / "migrations" / "versions"
+VERSIONS: Final = Path(__file__).parent / "migrations" / "versions"
 
 
 @cache
 def revisions() -> list[str]:
     """This version's migrations, oldest first. A file name begins with its revision."""
-    return sorted(path.name.partition("_")[0] for path in _MIGRATIONS.glob("[0-9]*_*.py"))
+    return sorted(path.name.partition("_")[0] for path in VERSIONS.glob("[0-9]*_*.py"))
 
 
 def stored_revision(tx: Transaction) -> str | None:
