@@ -102,6 +102,9 @@ def test_failed_expensive_operation_frees_its_slot(api):
 def test_operations_on_filters_and_on_many_resources_are_expensive():
     assert {(each.method, each.path.rpartition("/")[2]) for each in operations(application()) if each.is_expensive} == {
         ("GET", "automations"),
+        ("GET", "definitions"),
+        ("POST", "plan"),
+        ("POST", "apply"),
         ("GET", "explanation"),
         ("POST", "replay"),
         ("POST", "filter-tests"),
@@ -118,6 +121,9 @@ IN_DOCS = {
     "replay_delivery": "replays",
     "list_automations": "the list of automations",
     "cancel_runs": "`…/runs/cancel`",
+    "export_definitions": "`…/definitions`",
+    "plan_definitions": "`…/definitions`",
+    "apply_definitions": "`…/definitions`",
     "test_alarm_destination": "tests of [alarm destinations]",
     "test_installation_alarm_destination": "tests of [alarm destinations]",
 }

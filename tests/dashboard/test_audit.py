@@ -108,7 +108,7 @@ def test_audit_page_before_the_first_entry_is_empty(manager):
 
 def apply_files(dashboard: Dashboard, folder: Path, *, only_plan: bool = False) -> None:
     may = dashboard.management.access.operator("default", channel=Channel.FILES)
-    desired = definitions.definitions_for(dashboard.management, may, folder)
+    desired = definitions.definitions_for(dashboard.management, may, definitions.read_folder(folder))
     if only_plan:
         definitions.plan(dashboard.management, may, desired)
     else:
@@ -204,12 +204,14 @@ def test_definitions_page_is_accessible(check_accessibility, installation, tmp_p
     installation.management.secrets.create(installation.may, "TOKEN")
     folder = write(tmp_path, {"webhooks/source.yaml": "secretName: TOKEN\n"})
     definitions.apply(
-        installation.management, by_files, definitions.definitions_for(installation.management, by_files, folder)
+        installation.management,
+        by_files,
+        definitions.definitions_for(installation.management, by_files, definitions.read_folder(folder)),
     )
     write(tmp_path, {"webhooks/source.yaml": "secretName: OTHER\nenbled: true\n", "webhooks/more.yaml": HOSTILE})
     for may in (by_hand, by_files):
         with pytest.raises(definitions.UnusableDefinitions):
-            desired = definitions.definitions_for(installation.management, may, folder)
+            desired = definitions.definitions_for(installation.management, may, definitions.read_folder(folder))
             definitions.plan(installation.management, may, desired)
 
     check_accessibility("definitions-by-hand", "/f/default/definitions")

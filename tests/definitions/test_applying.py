@@ -51,11 +51,11 @@ class Repository:
                 (self.root / path).parent.rmdir()
 
     def plan(self) -> Plan:
-        files = definitions.definitions_for(self.world.management, self.may, self.root)
+        files = definitions.definitions_for(self.world.management, self.may, definitions.read_folder(self.root))
         return definitions.plan(self.world.management, self.may, files)
 
     def apply(self, *, may_delete: bool = False) -> ApplyResult:
-        files = definitions.definitions_for(self.world.management, self.may, self.root)
+        files = definitions.definitions_for(self.world.management, self.may, definitions.read_folder(self.root))
         return definitions.apply(self.world.management, self.may, files, may_delete=may_delete)
 
     def problems(self) -> list[str]:
@@ -68,7 +68,7 @@ class Repository:
         return [str(problem) for problem in apply_error.value.problems]
 
     def backtest_warnings(self) -> list[str]:
-        files = definitions.definitions_for(self.world.management, self.may, self.root)
+        files = definitions.definitions_for(self.world.management, self.may, definitions.read_folder(self.root))
         warnings = definitions.backtest(self.world.management, self.may, files)
         return [str(warning) for warning in warnings if warning is not None]
 
@@ -183,7 +183,7 @@ def test_apply_with_an_invalid_last_step_changes_nothing(applied_repository):
 def apply_and_die_before_the_commit(url: str, root: Path) -> None:
     world = World(url)
     may = world.management.access.operator("default", channel=Channel.FILES)
-    files = definitions.definitions_for(world.management, may, root)
+    files = definitions.definitions_for(world.management, may, definitions.read_folder(root))
     with world.management.one_transaction(may):
         definitions.apply(world.management, may, files)
         assert len(world.management.webhooks.all(may)) == 3
@@ -242,7 +242,7 @@ def test_changes_do_not_wait_for_a_large_plan(applied_repository):
     uid = applied_repository.uids()["source"]
     applied_repository.write({f"automations/a{number}/automation.md": automation(uid) for number in range(200)})
     management, may = applied_repository.world.management, applied_repository.may
-    files = definitions.definitions_for(management, may, applied_repository.root)
+    files = definitions.definitions_for(management, may, definitions.read_folder(applied_repository.root))
     waits: list[float] = []
 
     def plan() -> float:
@@ -298,7 +298,7 @@ def test_concurrent_applies_are_serialized(applied_repository):
 
     def apply(world: World) -> int:
         may = world.management.access.operator("default", channel=Channel.FILES)
-        files = definitions.definitions_for(world.management, may, applied_repository.root)
+        files = definitions.definitions_for(world.management, may, definitions.read_folder(applied_repository.root))
         return len(definitions.apply(world.management, may, files).plan.steps)
 
     with ThreadPoolExecutor(2) as threads:

@@ -40,7 +40,7 @@ def export_and_apply(world: World, folder: Path) -> definitions.Plan:
     """Export the factory into the folder, and apply the folder. Returns the plan that was applied."""
     definitions.write(folder, export(world))
     may = permission(world)
-    files = definitions.definitions_for(world.management, may, folder)
+    files = definitions.definitions_for(world.management, may, definitions.read_folder(folder))
     return definitions.apply(world.management, may, files).plan
 
 
@@ -212,7 +212,7 @@ def test_apply_restores_an_exported_state(world, tmp_path):
     webhook = world.webhook("form", auth_mode=AuthMode.URL_TOKEN, enabled=False)
     definitions.write(tmp_path, export(world))
     may = permission(world)
-    files = definitions.definitions_for(world.management, may, tmp_path)
+    files = definitions.definitions_for(world.management, may, definitions.read_folder(tmp_path))
     world.management.webhooks.set_enabled(world.may, webhook.webhook.uid, True)
 
     definitions.apply(world.management, may, files)

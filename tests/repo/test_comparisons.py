@@ -30,6 +30,10 @@ HARMLESS = {
         "live.py",
         "other.context.session_token == watcher.context.session_token",
     ): "verified tokens that the service generated, so no client can guess by comparison",
+    (
+        "applying.py",
+        "expected_digest not in (None, applied_plan.digest)",
+    ): "the digest of a plan, which its caller read",
     ("planning.py", "change.key != WebhookKey.SECRET_NAME"): "keys of a definition file",
     ("rendering.py", "WebhookKey.SIGNATURE_SCHEME in settings"): "the same",
     ("probe.py", "secret_name == f'{SECRET_NAME_PREFIX}{match[1].upper()}'"): "names of secrets",

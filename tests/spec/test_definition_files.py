@@ -21,7 +21,9 @@ def apply(world: World, folder: Path, **files: str) -> None:
     for name, text in files.items():
         (folder / "webhooks" / f"{name}.yaml").write_text(text)
     may = world.management.access.operator("default", channel=Channel.FILES)
-    definitions.apply(world.management, may, definitions.definitions_for(world.management, may, folder))
+    definitions.apply(
+        world.management, may, definitions.definitions_for(world.management, may, definitions.read_folder(folder))
+    )
 
 
 @shows("FILES-1", "FILES-2")

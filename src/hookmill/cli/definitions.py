@@ -121,7 +121,7 @@ def plan(
 
     with _open_session(factory) as session, _report_problems(json):
         may = _permission(session, factory)
-        desired = definitions.definitions_for(session.management, may, Path(folder))
+        desired = definitions.definitions_for(session.management, may, definitions.read_folder(Path(folder)))
         factory_plan = definitions.plan(session.management, may, desired)
         webhooks = session.management.webhooks.all(may)
         warnings = [*factory_plan.warnings, *_filter_warnings(session, may, desired)]
@@ -145,7 +145,7 @@ def apply(
 
     with _open_session(factory) as session, _report_problems(json):
         may = _permission(session, factory)
-        desired = definitions.definitions_for(session.management, may, Path(folder))
+        desired = definitions.definitions_for(session.management, may, definitions.read_folder(Path(folder)))
         try:
             result = definitions.apply(session.management, may, desired, may_delete=allow_deletions)
         except definitions.ConsentNeeded as error:

@@ -27,6 +27,7 @@ from hookmill.definitions.applying import (
 )
 from hookmill.definitions.exporting import export, write
 from hookmill.definitions.file_schema import schema
+from hookmill.definitions.folder import files_of, read_folder
 from hookmill.definitions.planning import Plan, PlannedAction
 from hookmill.definitions.problem import Problem, UnusableDefinitions
 from hookmill.definitions.reading import Definitions
@@ -44,8 +45,10 @@ __all__ = [
     "backtest",
     "definitions_for",
     "export",
+    "files_of",
     "lines_of_plan",
     "plan",
+    "read_folder",
     "schema",
     "summary_of",
     "validated_definitions",

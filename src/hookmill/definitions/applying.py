@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hookmill.definitions.folder import read_folder
+from hookmill.definitions.folder import Files, read_folder
 from hookmill.definitions.keys import OPTION_KEYS, POLICY_KEYS, WebhookKey
 from hookmill.definitions.planning import (
     APPLY_BACKTEST_DELIVERIES,
@@ -35,7 +35,7 @@ from hookmill.definitions.reading import (
 )
 from hookmill.definitions.rendering import lines_of_plan, summary_of
 from hookmill.domain.definition_run import DefinitionKind
-from hookmill.domain.errors import Conflict, HookmillError, Invalid, NotFound, StoreUnavailable
+from hookmill.domain.errors import Changed, Conflict, HookmillError, Invalid, NotFound, StoreUnavailable
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.webhook import Webhook, WebhookState
 
@@ -66,10 +66,10 @@ def validated_definitions(folder: Path, *, contract_only: bool = False) -> Defin
     return definitions
 
 
-def definitions_for(management: Management, may: MayManage, folder: Path) -> Definitions:
-    """The definitions in a folder, with their problems. The factory's uids improve some error texts."""
+def definitions_for(management: Management, may: MayManage, files: Files) -> Definitions:
+    """The definitions in the files, with their problems. The factory's uids improve some error texts."""
     uid_by_name = {webhook.name: webhook.uid for webhook in management.webhooks.all(may)}
-    return read_definitions(read_folder(folder), uid_by_name)
+    return read_definitions(files, uid_by_name)
 
 
 def state_of(management: Management, may: MayManage) -> State:
@@ -103,15 +103,25 @@ def plan(management: Management, may: MayManage, definitions: Definitions) -> Pl
     return new_plan
 
 
-def apply(management: Management, may: MayManage, definitions: Definitions, *, may_delete: bool = False) -> ApplyResult:
+def apply(
+    management: Management,
+    may: MayManage,
+    definitions: Definitions,
+    *,
+    may_delete: bool = False,
+    expected_digest: str | None = None,
+) -> ApplyResult:
     """Change the factory to match the files, all or nothing. From then on only files can change it.
 
-    Raises `UnusableDefinitions`; and without `may_delete`, `ConsentNeeded` for what can't be restored.
+    Raises `UnusableDefinitions`; without `may_delete`, `ConsentNeeded` for what can't be restored; and `Changed` if the
+    plan is not the one with `expected_digest`.
     """
     from hookmill.management import DefinitionAct
 
     with _recording_refusal(management, may, DefinitionAct.APPLY), management.one_transaction(may):
         applied_plan = _plan_and_apply_steps(management, may, definitions)
+        if expected_digest not in (None, applied_plan.digest):
+            raise Changed("The factory has changed since this was planned. Nothing was changed. Plan again.")
         if applied_plan.consent_reason is not None and not may_delete:
             raise ConsentNeeded(applied_plan.consent_reason)
         management.factories.define_by_files(may)

@@ -24,7 +24,8 @@ AUTOMATIONS: Final = "automations"
 AUTOMATION_FILE: Final = "automation.md"
 AUTOMATION_SUFFIX: Final = ".md"
 WEBHOOK_SUFFIX: Final = ".yaml"
-NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}\Z")
+_NAME: Final = r"[a-z0-9][a-z0-9-]{0,62}"
+NAME: Final = re.compile(rf"{_NAME}\Z")
 
 WEBHOOK_BYTES_MAX: Final = 65_536
 AUTOMATION_BYTES_MAX: Final = 524_288
@@ -35,11 +36,18 @@ FACTORY_FILE: Final = "factory.yaml"
 """A file of other implementations of the contract. A tree that has it is a factory, even without definitions."""
 RUNNERS: Final = "runners"
 """A folder of other implementations, which describes the compute of runs."""
+_PATH: Final = re.compile(
+    rf"{WEBHOOKS}/(?P<webhook>{_NAME}){WEBHOOK_SUFFIX}|{AUTOMATIONS}/{_NAME}(?:/{AUTOMATION_FILE}|{AUTOMATION_SUFFIX})"
+)
 _LOOKS_LIKE_WEBHOOK: Final = re.compile(r"\.ya?ml", re.IGNORECASE)
 _LOOKS_LIKE_AUTOMATION: Final = re.compile(r"automation|.*\.(?:md|markdown)\Z", re.IGNORECASE | re.DOTALL)
 
 _IGNORED: Final = re.compile(r"\..*|README(?:\.[a-z]+)?\Z", re.IGNORECASE | re.DOTALL)
 _NAME_RULE: Final = "Names have lower-case letters, digits and dashes (63 at most, no dash in front)"
+_NO_DEFINITION_FILE: Final = (
+    f"Definition files are {WEBHOOKS}/<name>{WEBHOOK_SUFFIX}, {AUTOMATIONS}/<name>/{AUTOMATION_FILE} and "
+    f"{AUTOMATIONS}/<name>{AUTOMATION_SUFFIX}. {_NAME_RULE}."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +84,24 @@ def read_folder(folder: Path) -> Files:
             reader.read_automation_files(root)
         is_foreign = has_factory_file or _exists(root, RUNNERS)
     return Files(reader.webhook_contents, reader.automation_contents, tuple(reader.problems), is_foreign)
+
+
+def files_of(texts: Mapping[str, str]) -> Files:
+    """The definition files with these texts, by path, and a problem for each path that no definition file has."""
+    contents: tuple[dict[str, bytes], dict[str, bytes]] = {}, {}
+    problems: list[Problem] = []
+    for path, text in sorted(texts.items()):
+        match = _PATH.fullmatch(path)
+        content = text.encode()
+        if path == FACTORY_FILE:
+            continue
+        if match is None:
+            problems.append(Problem(printable_path(path[:200]), START, _NO_DEFINITION_FILE))
+        elif len(content) > (limit := WEBHOOK_BYTES_MAX if match["webhook"] else AUTOMATION_BYTES_MAX):
+            problems.append(Problem(path, START, _too_large(limit)))
+        else:
+            contents[match["webhook"] is None][path] = content
+    return Files(*contents, tuple(problems), FACTORY_FILE in texts)
 
 
 def _no_definitions_message(root: int, folder: Path) -> str:
@@ -236,9 +262,13 @@ class _FolderReader:
             self.report(entry.path, _unreadable_message(entry.folder_descriptor, entry.name, error))
             return None
         if len(content) > limit:
-            self.report(entry.path, f"The file is larger than the limit of {limit // 1024} KB.")
+            self.report(entry.path, _too_large(limit))
             return None
         return content
+
+
+def _too_large(limit: int) -> str:
+    return f"The file is larger than the limit of {limit // 1024} KB."
 
 
 _IS_A_LINK: Final = "This is a symbolic link, which is not followed. Put the file itself here."

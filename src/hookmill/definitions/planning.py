@@ -1,9 +1,11 @@
 """Compute what applying definitions would change in a factory. Pure: a plan depends on definitions and a state only."""
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import StrEnum
+from hashlib import sha256
 from typing import Any, Final
 
 from hookmill.definitions.keys import OPTION_KEYS, POLICY_KEYS, WebhookKey
@@ -116,6 +118,12 @@ class Plan:
     def has_changes(self) -> bool:
         """Whether applying the plan changes anything. Taking over the factory is a change, even without steps."""
         return bool(self.steps) or self.files_take_over
+
+    @property
+    def digest(self) -> str:
+        """Equal for plans that change the same things from the same state."""
+        steps = [step.as_json() for step in self.steps]
+        return sha256(json.dumps([self.files_take_over, steps], sort_keys=True, default=str).encode()).hexdigest()
 
     def as_json(self) -> dict[str, Any]:
         return {

@@ -20,6 +20,7 @@ from hookmill.domain.run_policy import RunPolicy
 from hookmill.domain.webhook import AuthMode
 from hookmill.management.alarms import SNOOZE_HOURS_MAX
 from hookmill.web.api.fields import (
+    DIGEST_PATTERN,
     NO_NUL,
     REF_TEMPLATE,
     DeliveryId,
@@ -32,6 +33,7 @@ from hookmill.web.api.fields import (
     Uid,
 )
 
+FILES_MAX: Final = 2_000
 PayloadFilter = Annotated[
     dict[str, Any],
     Field(
@@ -430,3 +432,22 @@ class KeyCreation(RequestBody):
         default=None, description="The key's factory. Required if `role` is `viewer` or `manager`."
     )
     expires_at: Moment | None = Field(default=None, description="When the key expires. If omitted, it does not expire.")
+
+
+class DefinitionFiles(RequestBody):
+    model_config = _example({"files": {"webhooks/github.yaml": "secretName: GITHUB_SECRET\n"}})
+
+    files: dict[str, str] = Field(
+        max_length=FILES_MAX,
+        description="The text of each file of `webhooks` and `automations` by its path. What has no file is removed.",
+    )
+
+
+class DefinitionApply(DefinitionFiles):
+    allow_deletions: StrictBool = Field(
+        default=False,
+        description="Whether webhooks without a file may be deleted: their URLs stop working permanently.",
+    )
+    expected_digest: Annotated[str, StringConstraints(pattern=DIGEST_PATTERN)] | None = Field(
+        default=None, description="The `digest` of the plan. With another plan, nothing is applied."
+    )

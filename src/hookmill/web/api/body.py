@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from email.message import Message
 from itertools import islice
 from typing import Any, Final
@@ -20,6 +20,8 @@ BYTES_MAX: Final = 65_536
 """The limit for bodies without a field of `_LARGE_FIELDS`."""
 LARGE_BYTES_MAX: Final = 1_048_576
 """The limit for bodies with a prompt, triggers, a filter or a payload."""
+TREE_BYTES_MAX: Final = 8_388_608
+"""The limit for bodies with definition files."""
 _LARGE_FIELDS: Final = {"prompt", "triggers", "filter", "payload"}
 FIELDS_MAX: Final = 64
 """The maximum number of fields in a body. No operation has as many, and each unknown field is a separate error."""
@@ -35,8 +37,10 @@ class ParsedRequest(Request):
         self._json = value
 
 
-def size_limit(fields: Iterable[str]) -> int:
+def size_limit(fields: Collection[str]) -> int:
     """The size limit of a body with these fields, in bytes."""
+    if "files" in fields:
+        return TREE_BYTES_MAX
     return BYTES_MAX if _LARGE_FIELDS.isdisjoint(fields) else LARGE_BYTES_MAX
 
 

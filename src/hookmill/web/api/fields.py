@@ -21,6 +21,7 @@ _HEADER_NAME_PATTERN: Final = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}$"
 _UID_PATTERN: Final = r"^wh_[0-9A-Za-z_-]{1,64}$"
 _DELIVERY_ID_PATTERN: Final = r"^dlv_[0-9a-f]{32}$"
 _CURSOR_PATTERN: Final = "^[A-Za-z0-9_-]{1,1000}$"
+DIGEST_PATTERN: Final = "^[0-9a-f]{64}$"
 IDEMPOTENCY_KEY_PATTERN: Final = r"^[\x21-\x7e]([\x20-\x7e]{0,253}[\x21-\x7e])?$"
 ETAG_LIST_PATTERN: Final = r"^(\*|(W/)?\"[\x21\x23-\x7e]{0,200}\"( *, *(W/)?\"[\x21\x23-\x7e]{0,200}\"){0,20})$"
 
@@ -35,6 +36,7 @@ PATTERN_HINTS: Final[Mapping[str, str]] = {
         "Use a delivery's id: dlv_ and 32 hexadecimal digits, as in dlv_0192f0c1aabbccddeeff001122334455."
     ),
     _CURSOR_PATTERN: "Use the next_cursor of a page of this list.",
+    DIGEST_PATTERN: "Use the digest of a plan: 64 hexadecimal digits.",
     IDEMPOTENCY_KEY_PATTERN: "Use 1 to 255 printable ASCII characters, without a space at either end.",
     ETAG_LIST_PATTERN: 'Use an ETag with its quotes, such as "0f3a…", or *.',
 }

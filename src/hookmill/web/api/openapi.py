@@ -44,6 +44,7 @@ _TAGS: Final = [
     {"name": "Webhooks", "description": "The URLs that senders post deliveries to."},
     {"name": "Team secrets", "description": "The secrets that webhooks verify deliveries with. Values are write-only."},
     {"name": "Automations", "description": "Prompts, and the deliveries and schedules that start them."},
+    {"name": "Definition files", "description": "Webhooks and automations as files, planned and applied together."},
     {"name": "Delivery log", "description": "The recorded deliveries, and their results."},
     {"name": "Filters", "description": "Test payload filters on recorded deliveries."},
     {"name": "Runs", "description": "The runs of automations, and the queue."},

@@ -12,6 +12,7 @@ from fastapi import Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
 
+from hookmill.definitions import UnusableDefinitions
 from hookmill.domain.errors import (
     Changed,
     Conflict,
@@ -32,18 +33,22 @@ MEDIA_TYPE: Final = "application/problem+json"
 RETRY_SECONDS: Final = 5
 ERRORS_MAX: Final = 20
 """The maximum number of invalid values (`errors`) in one response."""
+FILE_PROBLEMS_MAX: Final = 1_000
 DETAIL_CHARACTERS_MAX: Final = 2_000
 _NAME_CHARACTERS_MAX: Final = 100
 """Longer names of fields and parameters, which the client chose, are cut."""
 
 
 class ErrorDetail(BaseModel):
-    """One invalid value: a field of the body, a query parameter or a header."""
+    """One invalid value: a field of the body, a query parameter, a header, or a value in a definition file."""
 
     pointer: str | None = Field(
         default=None, description="The field, as a JSON pointer (RFC 6901).", examples=["/filter/payload/x"]
     )
     parameter: str | None = Field(default=None, description="The query parameter or header.", examples=["limit"])
+    file: str | None = Field(default=None, description="The definition file.", examples=["webhooks/github.yaml"])
+    line: int | None = Field(default=None, description="The line of the definition file, from 1.")
+    column: int | None = Field(default=None, description="The column in this line, from 1.")
     detail: str
 
 
@@ -56,7 +61,8 @@ class ProblemDetails(BaseModel):
     code: str = Field(examples=["invalid"])
     detail: str = Field(examples=["The filter cannot be used."])
     errors: list[ErrorDetail] = Field(
-        default_factory=list, description="The invalid values whose place is known, at most 20. It may be empty."
+        default_factory=list,
+        description="The invalid values whose place is known, at most 20, or 1,000 in definition files. May be empty.",
     )
 
 
@@ -175,6 +181,14 @@ def _code_for(error: HookmillError) -> str:
 
 
 def _error_details(error: HookmillError) -> list[ErrorDetail]:
+    if isinstance(error, UnusableDefinitions):
+        return [
+            ErrorDetail(
+                **{name: value for name, value in problem.as_json().items() if name != "message"},
+                detail=_shorten(problem.message),
+            )
+            for problem in error.problems[:FILE_PROBLEMS_MAX]
+        ]
     if not isinstance(error, Invalid):
         return []
     return [

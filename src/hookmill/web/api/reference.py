@@ -12,7 +12,7 @@ from hookmill.domain.definition_run import DefinitionKind
 from hookmill.domain.signatures.catalogue import schemes
 from hookmill.presentation.scheme import SchemeView
 from hookmill.web.api.access import FAILURES_PER_MINUTE, REQUESTS_PER_MINUTE, Public
-from hookmill.web.api.body import BYTES_MAX, LARGE_BYTES_MAX
+from hookmill.web.api.body import BYTES_MAX, LARGE_BYTES_MAX, TREE_BYTES_MAX
 from hookmill.web.api.expensive import CONCURRENT_MAX
 from hookmill.web.api.fields import PAGE_SIZE, PAGE_SIZE_MAX, Cursor, Limit
 from hookmill.web.api.openapi import openapi_document
@@ -134,6 +134,7 @@ def _docs_html(app: FastAPI) -> bytes:
             "page_max": PAGE_SIZE_MAX,
             "bytes": BYTES_MAX,
             "large_bytes": LARGE_BYTES_MAX,
+            "tree_bytes": TREE_BYTES_MAX,
             "errors": ERRORS_MAX,
         },
     )
