@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from hookmill.runs.runners import command
+from hookmill.runs.runners.guard_server import GuardServer
 from tests.runs.backlog import Backlog
 
 
@@ -25,3 +27,12 @@ def backlog(store_url: str, tmp_path: Path) -> Iterator[Backlog]:
     """The test runs on both databases."""
     with Backlog(store_url, tmp_path / "data") as backlog:
         yield backlog
+
+
+@pytest.fixture
+def own_guards(monkeypatch: pytest.MonkeyPatch) -> Iterator[GuardServer]:
+    """The test starts its guards by a process of its own."""
+    guards = GuardServer()
+    monkeypatch.setattr(command, "guards", guards)
+    yield guards
+    guards.kill()

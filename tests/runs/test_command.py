@@ -20,10 +20,10 @@ from pydantic import ValidationError
 from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import RunKey, delivery_id, run_id
 from hookmill.domain.run import BySchedule, Ended, RunState
-from hookmill.domain.run_outputs import OutputText
+from hookmill.domain.run_outputs import OUTPUTS_DIRECTORY, OutputText
 from hookmill.runs.package import Package, allow_traversal, write_package
 from hookmill.runs.runner import Abandoned, HostFault, Instruction, NextInstruction
-from hookmill.runs.runners import CommandRunner, CommandSettings, command
+from hookmill.runs.runners import CommandRunner, CommandSettings, command, guard_server
 from hookmill.runs.runners.account import unix_account
 from hookmill.runs.runners.guard import CapturedOutput, kill_processes_of_runs
 from hookmill.settings import Settings, load_settings
@@ -690,9 +690,23 @@ def test_stopped_guard_and_its_command_are_found_by_their_run_id(package):
 
     kill_processes_of_runs(run_id(package.run.id))
 
-    with guard:
-        assert guard.wait(20) == -signal.SIGKILL
+    guard.wait(20)
+    guard.close()
+    assert guard.returncode == -signal.SIGKILL
     assert has_ended(leader)
+
+
+@pytest.mark.parametrize("number", ["KILL", pytest.param("STOP", marks=pytest.mark.proof)])
+def test_command_can_end_what_starts_guards_without_harm_to_other_runs(package, own_guards, monkeypatch, number):
+    script = f"read -r _ _ _ forker _ < /proc/$PPID/stat; kill -{number} $forker; echo done"
+
+    assert output_of(shell(script), package) == "done\n"
+    if number == "STOP":
+        with monkeypatch.context() as patch, pytest.raises(HostFault, match="its guard did not start in time"):
+            patch.setattr(guard_server, "START_SECONDS", 0.1)
+            shell("true").run(package, always_continue)
+        (package.directory / OUTPUTS_DIRECTORY).rmdir()
+    assert output_of(shell("echo next"), package) == "next\n"
 
 
 def test_command_whose_guard_is_killed_is_ended_and_fails(package):

@@ -138,10 +138,11 @@ def test_stopping_worker_ends_a_stopped_guard_and_its_command(sqlite_backlog, mo
 
 
 def test_run_that_kills_its_worker_is_interrupted_after_three_attempts(sqlite_backlog):
-    # The guard is the parent of the command, and the worker is the parent of the guard.
+    # The guard is the parent of the command, and the worker started the process that forked the guard.
     started = sqlite_backlog.data.parent / "started"
     kill_worker = wait_for_file(f"{started}-$HOOKMILL_ATTEMPT") + (
-        "read -r _ _ _ worker _ < /proc/$PPID/stat; kill -9 $worker; sleep 60"
+        "read -r _ _ _ forker _ < /proc/$PPID/stat; read -r _ _ _ worker _ < /proc/$forker/stat; "
+        "kill -9 $worker; sleep 60"
     )
     poison = sqlite_backlog.queue(sqlite_backlog.automation(runner="command"))
     others = sqlite_backlog.queue_many(sqlite_backlog.automation(runner="package"), 6)

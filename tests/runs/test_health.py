@@ -139,7 +139,7 @@ def test_failure_to_start_the_guard_is_a_host_fault(package):
         CommandRunner(argv=("true",)).run(package, always_continue)
 
 
-def test_program_that_a_guard_needs_is_named(package, tmp_path, monkeypatch):
+def test_program_that_a_guard_needs_is_named(package, own_guards, tmp_path, monkeypatch):
     python = tmp_path / "python"
     python.touch(mode=0o600)
     monkeypatch.setattr(sys, "executable", str(python))
@@ -162,7 +162,7 @@ def test_command_with_too_long_arguments_fails_its_run(package):
 
     assert isinstance(ended, Ended)
     assert ended.state is RunState.FAILED
-    assert ended.reason == "The command could not be started: Argument list too long."
+    assert ended.reason == "The command 'echo' could not be started: Argument list too long."
 
 
 def test_failure_to_sync_the_package_is_a_host_fault(package):

@@ -1,13 +1,10 @@
 """The kind `command`: it executes the operator's command in the package's directory."""
 
 import contextlib
-import errno
 import json
 import os
 import select
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,7 +28,6 @@ from hookmill.runs.runner import Abandoned, HostFault, Instruction, NextInstruct
 from hookmill.runs.runners.account import UnixAccount, own_home, unix_account
 from hookmill.runs.runners.bubblewrap import BubblewrapSettings
 from hookmill.runs.runners.guard import (
-    CHUNK_BYTES,
     ENDED_BY_TIME_LIMIT,
     ENDED_BY_WORKER,
     KILL_SECONDS,
@@ -41,6 +37,7 @@ from hookmill.runs.runners.guard import (
     kill_descendants,
     kill_processes_of_runs,
 )
+from hookmill.runs.runners.guard_server import Guard, guards
 from hookmill.runs.runners.kind import CommandLine, RunnerContext, RunnerSettings, SystemText, refuse_nul
 from hookmill.runs.runners.programs import Program
 from hookmill.runs.runners.run_variables import RunVariable
@@ -48,7 +45,6 @@ from hookmill.sandbox import DISK_LIMIT, NOT_STARTED
 from hookmill.sandbox.cgroup import enter_own_cgroup, remove_cgroup
 from hookmill.sandbox.disk import disk_use
 
-GUARD: Final = Path(__file__).with_name("guard.py")
 INSTRUCTION_SECONDS: Final = 0.5
 """The time between two calls of `next_instruction`."""
 TRACE_VARIABLE: Final = "TRACEPARENT"
@@ -187,8 +183,6 @@ class CommandRunner:
         try:
             guard = self._start_guard(package)
         except (OSError, MemoryError) as error:
-            if isinstance(error, OSError) and error.errno == errno.E2BIG:
-                return Ended(state=RunState.FAILED, reason=f"The command could not be started: {error.strerror}.")
             path = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
             raise HostFault(f"The command of a run could not be started: {path}{reason_of(error)}.") from error
         watched.processes = partial(descendants_of, guard.pid)
@@ -234,7 +228,7 @@ class CommandRunner:
         """The command's account, if it is not the service's own."""
         return None if self.account is None or self.account.is_own else self.account
 
-    def _start_guard(self, package: Package) -> "subprocess.Popen[bytes]":
+    def _start_guard(self, package: Package) -> Guard:
         other_account = self._other_account
         working_directory = self._working_directory(package)
         if other_account is not None and package.workspace is not None:
@@ -258,23 +252,12 @@ class CommandRunner:
             else None,
             "network": self._network(package),
         }
-        return subprocess.Popen(
-            [
-                sys.executable,
-                "-I",
-                "-S",
-                str(GUARD),
-                run_id(package.run.id),
-                str(package.run.attempt),
-                json.dumps(spec),
-            ],
-            cwd=package.directory,
-            env=self._environment(package),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            # An interrupt from the keyboard must reach only the service, which then stops its commands.
-            start_new_session=True,
+        return guards.start_guard(
+            run_id(package.run.id),
+            package.run.attempt,
+            spec,
+            directory=package.directory,
+            environment=self._environment(package),
         )
 
     def _argv(self, package: Package) -> tuple[str, ...]:
@@ -314,25 +297,20 @@ class CommandRunner:
             **{variable: value.reveal() for variable, value in package.secrets.items()},
         }
 
-    def _wait_for_report(self, guard: "subprocess.Popen[bytes]", next_instruction: NextInstruction) -> _GuardResult:
+    def _wait_for_report(self, guard: Guard, next_instruction: NextInstruction) -> _GuardResult:
         """Pass instructions on to the guard until it has reported, has ended, or has exceeded its deadline."""
-        assert guard.stdin is not None
-        assert guard.stdout is not None
-        report = b""
         instruction = Instruction.CONTINUE
         # The guard needs up to two grace periods to end the command: one after SIGTERM, and one after SIGKILL.
         stop_seconds = 2 * self.grace_seconds + MARGIN_SECONDS
         deadline = time.monotonic() + self.time_limit_seconds + stop_seconds
         # select() fails with descriptors above 1,023, which a process with many open files has.
         poll = select.poll()
-        poll.register(guard.stdout, select.POLLIN)
+        poll.register(guard, select.POLLIN)
         while True:
             remaining = deadline - time.monotonic()
             if poll.poll(max(0, min(INSTRUCTION_SECONDS, remaining)) * 1000):
-                chunk = os.read(guard.stdout.fileno(), CHUNK_BYTES)
-                if not chunk:
-                    return _GuardResult(instruction, report)
-                report += chunk
+                if not guard.receive() or guard.report is not None:
+                    return _GuardResult(instruction, guard.report or b"")
             elif remaining <= 0:
                 return _GuardResult(instruction, None)
             elif instruction is not Instruction.ABANDON:
@@ -341,8 +319,7 @@ class CommandRunner:
                 if latest_instruction is Instruction.CONTINUE:
                     continue
                 instruction = latest_instruction
-                # Closing its standard input tells the guard to end the command.
-                guard.stdin.close()
+                guard.end_input()
                 deadline = min(deadline, time.monotonic() + stop_seconds)
 
     def _result_from(self, package: Package, instruction: Instruction, report: dict[str, Any]) -> Ended:
@@ -606,19 +583,17 @@ class CommandSettings(SandboxableSettings):
         return self._summary(program, *count_of_arguments(arguments), self._sandbox_summary())
 
 
-def _end_guard(guard: "subprocess.Popen[bytes]", run: Run, exit_seconds: float) -> None:
+def _end_guard(guard: Guard, run: Run, exit_seconds: float) -> None:
     """Wait for the guard's exit. If it takes longer than `exit_seconds`, kill it and its command."""
-    assert guard.stdin is not None
-    assert guard.stdout is not None
-    guard.stdin.close()
+    guard.end_input()
     try:
         guard.wait(exit_seconds)
-    except subprocess.TimeoutExpired:
+    except TimeoutError:
         kill_descendants(guard.pid)
         guard.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        with contextlib.suppress(TimeoutError):
             guard.wait(KILL_SECONDS)
-    guard.stdout.close()
+    guard.close()
     # The return code is None (still running), negative (a signal) or positive (an error): the guard did not end the
     # command's processes itself.
     if guard.returncode != 0:

@@ -1,19 +1,23 @@
 """The guard of one command: starts it, collects its output, and ends it with every process that it started.
 
-The guard is a separate program whose standard input is a pipe from the worker. When the pipe is closed, the guard ends
-the command. The worker closes it to stop the command, and the system closes it when the worker dies. The guard, and the
+The guard is a separate process whose standard input is a channel from the worker. When it is closed, the guard ends the
+command. The worker closes it to stop the command, and the system closes it when the worker dies. The guard, and the
 modules of Hookmill that it loads, use only the standard library. The guard keeps the command's output out of the
 worker's memory.
+
+As a program, this module forks a guard for each order of `guard_server`.
 """
 
 import contextlib
 import ctypes
 import errno
+import gc
 import json
 import os
 import resource
 import select
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -41,6 +45,11 @@ ENDED_BY_TIME_LIMIT: Final = "time limit"
 ENDED_BY_WORKER: Final = "worker"
 """The worker closed the pipe, or died."""
 
+ORDER_LENGTH_BYTES: Final = 8
+"""An order to a guard begins with its length in bytes."""
+UNUSED_ARGUMENT: Final = "-" * 60
+"""The last argument of the program, in whose place each guard writes its run and attempt."""
+
 _TERMINATION_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _PR_SET_DUMPABLE: Final = 4
 _PR_SET_CHILD_SUBREAPER: Final = 36
@@ -62,13 +71,15 @@ _ERRORS_OF_THE_PROGRAM: Final = frozenset(
 processes."""
 
 
-def kill_processes_of_runs(*runs: str, attempt_max: int | None = None) -> None:
+def kill_processes_of_runs(*runs: str, attempt_max: int | None = None, ignored: Collection[int] = ()) -> None:
     """Kill the processes of each of these runs, and their guards, but not the caller. Wait for their end.
 
     The wait takes at most `KILL_SECONDS`.
 
     With `attempt_max`, processes of later attempts continue: another worker of this host may perform one. The
     environment identifies processes, and the arguments identify guards. Without `/proc`, nothing is killed.
+
+    `ignored`: processes that are older than the runs.
     """
     if not runs:
         return
@@ -77,7 +88,7 @@ def kill_processes_of_runs(*runs: str, attempt_max: int | None = None) -> None:
     def find_processes() -> list[int]:
         return [
             pid
-            for pid in _other_processes()
+            for pid in _other_processes().difference(ignored)
             if (run_and_attempt := _run_and_attempt_of(pid)) is not None
             and run_and_attempt[0] in run_ids
             and (attempt_max is None or run_and_attempt[1] <= attempt_max)
@@ -108,13 +119,13 @@ def _kill(pids: Collection[int]) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def _other_processes() -> list[int]:
+def _other_processes() -> set[int]:
     """The ids of all processes except this one."""
     try:
         names = os.listdir("/proc")  # noqa: PTH208 - pathlib loads slowly
     except OSError:
-        return []
-    return [pid for name in names if name.isdecimal() and (pid := int(name)) != os.getpid()]
+        return set()
+    return {pid for name in names if name.isdecimal() and (pid := int(name)) != os.getpid()}
 
 
 def _run_and_attempt_of(pid: int) -> tuple[bytes, int] | None:
@@ -122,13 +133,14 @@ def _run_and_attempt_of(pid: int) -> tuple[bytes, int] | None:
 
     A guard's environment is protected, so its arguments identify the run.
     """
-    # python -I -S guard.py RUN ATTEMPT SPEC
+    # python -I -S guard.py RUN ATTEMPT
     arguments = _read(f"/proc/{pid}/cmdline").split(b"\0")
     if len(arguments) > 5 and arguments[3] == os.fsencode(__file__):
         return arguments[4], _attempt_number(arguments[5])
-    variables = dict(
-        variable.split(b"=", 1) for variable in _read(f"/proc/{pid}/environ").split(b"\0") if b"=" in variable
-    )
+    environment = _read(f"/proc/{pid}/environ")
+    if RUN_VARIABLE.encode() not in environment:
+        return None
+    variables = dict(variable.split(b"=", 1) for variable in environment.split(b"\0") if b"=" in variable)
     run = variables.get(RUN_VARIABLE.encode())
     return None if run is None else (run, _attempt_number(variables.get(ATTEMPT_VARIABLE.encode(), b"")))
 
@@ -267,6 +279,7 @@ def guard(run: str, attempt: int, spec: Mapping[str, Any]) -> dict[str, Any]:
             _load_network()
         limit_read_end, limit_write_end = os.pipe()
         os.set_blocking(limit_read_end, False)
+        older_processes = _other_processes()
         pid = _start_command(spec, write_end, limit_write_end)
     except _NotStarted as error:
         return {"start_error": str(error)}
@@ -278,7 +291,7 @@ def guard(run: str, attempt: int, spec: Mapping[str, Any]) -> dict[str, Any]:
     _signal_group(pid, signal.SIGKILL)
     _kill_children()
     # A process that is no descendant, such as one that a daemon started, may have this run's environment.
-    kill_processes_of_runs(run, attempt_max=attempt)
+    kill_processes_of_runs(run, attempt_max=attempt, ignored=older_processes)
     exceeded_limit = _exceeded_limit(limit_read_end)
     if spec["sandbox"] is not None:
         exceeded_limit = limit_that_ended(spec["sandbox"]["cgroup"], exceeded_limit)
@@ -554,7 +567,108 @@ def _signal_group(group: int, number: signal.Signals) -> None:
         os.killpg(group, number)
 
 
+# The program
+
+
+def _serve() -> NoReturn:
+    """Start a guard for each order from standard input, until the worker has ended.
+
+    An order is one byte and a descriptor: the guard's end of the channel. The guard reads the rest from there.
+    """
+    _prctl(_PR_SET_DUMPABLE, 0)
+    with socket.socket(fileno=os.dup(sys.stdin.fileno())) as orders:
+        channel_by_guard: dict[int, int] = {}
+        child_signals = _child_signals_descriptor()
+        poll = select.poll()
+        poll.register(orders, select.POLLIN)
+        poll.register(child_signals, select.POLLIN)
+        # A garbage collection would write to pages that the processes share, and so copy them.
+        gc.freeze()
+        while True:
+            for descriptor, _ in poll.poll():
+                if descriptor == child_signals:
+                    os.read(child_signals, 512)
+                    continue
+                order, channels, _, _ = socket.recv_fds(orders, 1, 1)
+                if not order:
+                    os._exit(0)
+                _start_guard(channels[0], channel_by_guard)
+            with contextlib.suppress(ChildProcessError):
+                for guard_pid, status in _ended_children():
+                    _report_end(channel_by_guard.pop(guard_pid), os.waitstatus_to_exitcode(status))
+
+
+def _start_guard(channel: int, channel_by_guard: dict[int, int]) -> None:
+    try:
+        pid = os.fork()
+    except OSError as error:
+        _report_end(channel, -(error.errno or errno.EAGAIN))
+        return
+    if pid == 0:
+        _become_guard(channel)
+    channel_by_guard[pid] = channel
+
+
+def _report_end(channel: int, number: int) -> None:
+    """Send the exit status, or minus the error of the fork. If the channel is full, nobody reads it."""
+    os.set_blocking(channel, False)
+    with contextlib.suppress(OSError):
+        os.write(channel, b"%d\n" % number)
+    os.close(channel)
+
+
+def _become_guard(channel: int) -> NoReturn:
+    """In the forked process: perform the order from the channel, and write the process id and the report to it."""
+    report: dict[str, Any] | None = None
+    try:
+        signal.set_wakeup_fd(-1)
+        os.setsid()
+        os.dup2(channel, 0)
+        os.dup2(channel, 1)
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        _write(b"%d\n" % os.getpid())
+        length = int.from_bytes(_read_exactly(ORDER_LENGTH_BYTES), "big")
+        run, attempt, spec, directory, environment = json.loads(_read_exactly(length))
+        _name_process(run, attempt)
+        try:
+            os.chdir(directory)
+            os.environ.clear()
+            os.environ.update(environment)
+        except OSError as error:
+            report = {"host_fault": f"{error.filename}: {error.strerror}"}
+        else:
+            report = guard(run, attempt, spec)
+        _write(json.dumps(report).encode() + b"\n")
+    finally:
+        os._exit(1 if report is None else 0)
+
+
+def _read_exactly(length: int) -> bytes:
+    content = b""
+    while len(content) < length:
+        if not (chunk := os.read(0, length - len(content))):
+            raise EOFError
+        content += chunk
+    return content
+
+
+def _write(content: bytes) -> None:
+    while content:
+        content = content[os.write(1, content) :]
+
+
+def _name_process(run: str, attempt: int) -> None:
+    """Show the run and the attempt as arguments of this process, in the place of `UNUSED_ARGUMENT`.
+
+    Without `/proc`, there is nothing to show.
+    """
+    # Fields 48 and 49 of proc(5): where the arguments begin and end. Field 3 is the first one after the name.
+    fields = _read("/proc/self/stat").rpartition(b") ")[2].split()
+    if len(fields) > 46:
+        place = int(fields[46]) - len(UNUSED_ARGUMENT) - 1
+        shown = f"{run}\0{attempt}".encode()[: len(UNUSED_ARGUMENT)]
+        ctypes.memmove(place, shown.ljust(len(UNUSED_ARGUMENT), b"\0"), len(UNUSED_ARGUMENT))
+
+
 if __name__ == "__main__":
-    print(json.dumps(guard(sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3]))), flush=True)
-    # This skips the interpreter's clean-up, because each run waits for its guard to exit.
-    os._exit(0)
+    _serve()
