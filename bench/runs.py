@@ -47,7 +47,7 @@ class Setup:
 
     @property
     def title(self) -> str:
-        command = ", /bin/true" if self.runner == service.COMMAND else ""
+        command = ", a command" if self.runner == service.COMMAND else ""
         slots = f", {self.slots} at once" if self.slots is not None else ""
         workers = f", {self.workers} workers" if self.workers > 1 else ""
         code = ", the code in --against" if self.checkout != REPOSITORY else ""

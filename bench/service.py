@@ -162,7 +162,7 @@ def installed(
             "HOOKMILL_DATA_DIR": str(data_dir),
             "HOOKMILL_PORT": str(port),
             **({"HOOKMILL_DATABASE_URL": url} if url else {}),
-            "HOOKMILL_RUNNERS": json.dumps({COMMAND: {"argv": ["/bin/true"]}}),
+            "HOOKMILL_RUNNERS": json.dumps({COMMAND: {"argv": ["date", "+%s%N"]}}),
             **(environment or {}),
         }
         yield Installation(webhooks=targets, settings=settings, environment=variables, checkout=checkout)
@@ -288,7 +288,10 @@ def _wait_until_ready(port: int) -> None:
 
 
 def seconds_to_run_start(service: Service, *, deliveries: int) -> Sequence[float]:
-    """Send matching deliveries one by one. Returns the seconds from the 202 of each to the start of its run."""
+    """Send matching deliveries one by one. Returns the seconds from the 202 of each to the start of its run.
+
+    A run of a command starts with the command's first instruction. Before that, its row says that it runs.
+    """
     accepted_at: dict[str, float] = {}
     connection = HTTPConnection("127.0.0.1", service.served.port, timeout=10)
     for number in range(deliveries):
@@ -314,11 +317,16 @@ def _run_starts(settings: Settings, deliveries: Set[str]) -> dict[str, float]:
         deadline = time.monotonic() + READY_SECONDS
         while time.monotonic() < deadline:
             with store.database.read() as tx:
-                rows = tx.all("SELECT delivery_id, started_at FROM runs WHERE started_at IS NOT NULL")
-            started = {delivery_id(bytes(row["delivery_id"])): row["started_at"] / 1e6 for row in rows}
+                rows = tx.all("SELECT delivery_id, started_at, output_tail FROM runs WHERE finished_at IS NOT NULL")
+            started = {
+                delivery_id(bytes(row["delivery_id"])): int(row["output_tail"]) / 1e9
+                if row["output_tail"]
+                else row["started_at"] / 1e6
+                for row in rows
+            }
             if deliveries <= started.keys():
                 return started
             time.sleep(0.1)
-        raise LoadFailed(f"Not all of {len(deliveries)} runs were started within {READY_SECONDS:.0f} s.")
+        raise LoadFailed(f"Not all of {len(deliveries)} runs ended within {READY_SECONDS:.0f} s.")
     finally:
         store.close()
