@@ -28,7 +28,7 @@ from bench.load import LoadFailed, Target
 from bench.machine import free_port
 from bench.process import REPOSITORY, Served, ServerFailed, serving_process
 from hookmill import app
-from hookmill.domain.automation import Automation, triggers_from_json
+from hookmill.domain.automation import Automation, DeliveryFilter, WebhookTrigger
 from hookmill.domain.factory import Factory
 from hookmill.domain.ids import (
     RANDOM_BYTES,
@@ -40,6 +40,7 @@ from hookmill.domain.ids import (
     random_id,
 )
 from hookmill.domain.secret import SecretValue, generate_value
+from hookmill.domain.spec import read
 from hookmill.domain.webhook import AuthMode, WebhookState
 from hookmill.settings import Settings
 from hookmill.store import automations, factories, secrets
@@ -259,15 +260,12 @@ def _automation(factory: Factory, uids: Sequence[WebhookUid], runner: str) -> Au
         version=1,
         prompt="Look at the delivery.",
         runner=runner,
-        triggers=triggers_from_json(
-            [
-                {
-                    "provider": "webhook",
-                    "event": "received",
-                    "filter": {"webhook_ids": list(uids), "payload": {"kind": ["matching"]}},
-                }
-            ]
-        ).delivery_triggers,
+        triggers=(
+            WebhookTrigger(
+                event="received",
+                filter=read(DeliveryFilter, {"webhook_ids": list(uids), "payload": {"kind": ["matching"]}}),
+            ),
+        ),
         created_at=app.now_us(),
         updated_at=app.now_us(),
     )

@@ -20,6 +20,7 @@ from hookmill.store.database import open_database
 from hookmill.web.api import application, operations
 from tests.faults.audit import wait_until_runs_have_ended
 from tests.support.alarms import add_alarm
+from tests.support.automations import automation_created
 from tests.support.service import Service, operator, serving
 from tests.support.triggers import received
 
@@ -69,14 +70,16 @@ class Secrets:
         )
         generated = management.webhooks.create(may, "generated")
         self.generated_secret = generated.reveal()
-        management.automations.create(
+        automation_created(
+            management,
             may,
             "all",
             prompt="Look.",
             triggers=[received(*[each.webhook.uid for each in (by_header, by_url, signed)])],
         )
         management.secrets.create(may, "DEPLOY_TOKEN", RUN_SECRET, for_runs=True)
-        management.automations.create(
+        automation_created(
+            management,
             may,
             "deploy",
             prompt="Deploy.",

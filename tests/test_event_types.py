@@ -16,6 +16,7 @@ from hookmill.domain.signatures.sign import sign
 from hookmill.domain.webhook import AuthMode
 from hookmill.management import WebhookWithSecret
 from hookmill.runs.package import write_package
+from tests.support.automations import automation_created
 from tests.support.example_keys import example_pair
 from tests.support.sqlite_usually import store_url
 from tests.support.world import PUBLIC_URL, Answer, World, world_for_test
@@ -212,7 +213,7 @@ def automation_for(
     delivery_filter |= {"event": events} if events is not None else {}
     delivery_filter |= {"payload": payload} if payload is not None else {}
     trigger = {"provider": "webhook", "event": "received", "filter": delivery_filter}
-    return world.management.automations.create(world.may, name, prompt="Look.", triggers=[trigger])
+    return automation_created(world.management, world.may, name, triggers=[trigger])
 
 
 # Senders with an event header

@@ -11,6 +11,7 @@ from hookmill.domain.run import RunState
 from hookmill.domain.run_policy import RunPolicy
 from hookmill.domain.webhook import AuthMode
 from hookmill.store.admission.plan import Rejection
+from tests.support.automations import automation_created
 from tests.support.world import World, world_for_test
 
 
@@ -78,7 +79,7 @@ def test_fault_in_one_trigger_leaves_the_others_of_its_automation(sqlite_store, 
     original = DeliveryFilter.matches
 
     def matches(self: DeliveryFilter, event: str | None, payload: Parsed) -> bool:
-        if self.event_types:
+        if self.event:
             raise RecursionError
         return original(self, event, payload)
 
@@ -89,7 +90,7 @@ def test_fault_in_one_trigger_leaves_the_others_of_its_automation(sqlite_store, 
             {"provider": "webhook", "event": "received", "filter": delivery_filter}
             for delivery_filter in ({**every_delivery, "event": ["push"]}, every_delivery)
         ]
-        world.management.automations.create(world.may, "both", prompt="Look.", triggers=triggers)
+        automation_created(world.management, world.may, "both", triggers=triggers)
         monkeypatch.setattr(DeliveryFilter, "matches", matches)
 
         assert world.post(webhook, b"{}").status == 202

@@ -23,6 +23,7 @@ from hookmill.sandbox.reserve import HostReserve
 from hookmill.store import metadata, timeouts
 from hookmill.store.database import open_database, sqlite_url
 from hookmill.store.runs import removal
+from tests.support.automations import automation_created
 from tests.support.loaded import Forked
 from tests.support.stores import migrated_sqlite_file
 from tests.support.triggers import cron_fired
@@ -427,8 +428,7 @@ def test_old_unfinished_run_keeps_its_delivery_and_payload(world, tmp_path):
 def test_runs_without_a_delivery_are_pruned_with_their_rows_and_files(world, tmp_path, monkeypatch):
     monkeypatch.setattr(maintenance, "ROWS_PER_STEP", 3)
     automations = [
-        world.management.automations.create(world.may, name, prompt="Look.", triggers=[SCHEDULE])
-        for name in ("often", "seldom")
+        automation_created(world.management, world.may, name, triggers=[SCHEDULE]) for name in ("often", "seldom")
     ]
     often, seldom = [], []
     for _ in range(60):

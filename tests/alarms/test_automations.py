@@ -12,6 +12,7 @@ from hookmill.store import alarm_inputs
 from hookmill.store.runs import held
 from tests.alarms.conftest import claim, finish
 from tests.store.query_plans import query_plans, scans_many_runs
+from tests.support.automations import automation_created
 from tests.support.counts import ON_POSTGRES_IN_PROOF
 from tests.support.triggers import received
 from tests.support.world import World
@@ -41,7 +42,7 @@ def automation(world: World, **options: Any) -> AutomationId:
     """An automation for all deliveries of the webhook `source`."""
     source = world.management.webhooks.get(world.may, "source")
     trigger = received(source.uid)
-    created = world.management.automations.create(world.may, "triage", prompt="Look.", triggers=[trigger], **options)
+    created = automation_created(world.management, world.may, "triage", triggers=[trigger], **options)
     return created.id
 
 

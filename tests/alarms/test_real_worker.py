@@ -17,6 +17,7 @@ from hookmill.domain.alarm_destination import DestinationKind
 from hookmill.management import Management, WebhookWithSecret
 from tests.alarms.test_installation import tls_server
 from tests.notices.receivers import Receiver, http_receiver
+from tests.support.automations import automation_created
 from tests.support.service import Service, operator, serving
 from tests.support.triggers import received
 from tests.support.waiting import until
@@ -30,9 +31,7 @@ PER_MINUTE = 30
 
 def automation(management: Management, webhook: WebhookWithSecret, name: str, runner: str, **options: Any) -> None:
     trigger = received(webhook.webhook.uid)
-    management.automations.create(
-        operator(management), name, prompt="Look.", triggers=[trigger], runner=runner, **options
-    )
+    automation_created(management, operator(management), name, triggers=[trigger], runner=runner, **options)
 
 
 def events(receiver: Receiver) -> list[tuple[str, str, str]]:

@@ -15,6 +15,7 @@ from hookmill.web.api import build
 from hookmill.web.ingress import IngressEndpoint
 from hookmill.web.routes import Routes
 from tests.support.alarms import add_alarm
+from tests.support.automations import automation_created
 from tests.support.service import Answer
 from tests.support.triggers import received
 from tests.support.world import PUBLIC_URL, World
@@ -113,7 +114,7 @@ class StockedFactory:
         self.secret_name = f"SPARE_{name.upper()}"
         self.secret = management.secrets.create(may, self.secret_name)
         trigger = received(self.webhook.webhook.uid, payload={"action": ["opened"]})
-        self.automation = management.automations.create(may, f"reader of {name}", prompt=PROMPT, triggers=[trigger])
+        self.automation = automation_created(management, may, f"reader of {name}", prompt=PROMPT, triggers=[trigger])
         answer = api.world.post(self.webhook, json.dumps({"action": "opened", "of": name}).encode())
         assert answer.status == 202
         self.delivery = answer.delivery_id

@@ -29,6 +29,7 @@ from hookmill.runs.package import allow_traversal
 from hookmill.settings import Settings, load_settings, read_settings
 from hookmill.store import postgres_engine
 from tests.faults.parts import wait_until_announced
+from tests.support.automations import automation_created
 from tests.support.counts import only_in_proof
 from tests.support.loaded import Command, Forked
 from tests.support.ports import free_port
@@ -681,7 +682,7 @@ def test_backup_and_service_work_in_a_directory_with_unusual_characters(monkeypa
         with service.management() as management:
             webhook = management.webhooks.create(operator(management), "push")
             trigger = received(webhook.webhook.uid)
-            management.automations.create(operator(management), "all", prompt="Look.", triggers=[trigger])
+            automation_created(management, operator(management), "all", triggers=[trigger])
         service.post(webhook)
         until(lambda: list(data_dir.glob("runs/run_*/event-payload.json")), service.log)
         hookmill("backup", str(tmp_path / "saved"))

@@ -12,6 +12,7 @@ from hookmill.domain.permission import Role
 from hookmill.management import WebhookWithSecret
 from hookmill.runs.runners.command import CommandSettings
 from tests.dashboard.conftest import Installation, create_first_admin
+from tests.support.automations import automation_created
 from tests.support.service import serving
 from tests.support.triggers import received
 
@@ -44,8 +45,8 @@ def create_automation(
 ) -> str:
     """Create an automation that every delivery to the webhook triggers. Returns its id."""
     trigger = received(webhook.webhook.uid)
-    return installation.management.automations.create(
-        installation.may, name, prompt="Look at it.", triggers=[trigger], runner=runner
+    return automation_created(
+        installation.management, installation.may, name, prompt="Look at it.", triggers=[trigger], runner=runner
     ).id
 
 

@@ -10,6 +10,7 @@ from hookmill.domain.run_outputs import LAST_MESSAGE, OutputText
 from hookmill.store.runs import attempts, claims
 from hookmill.store.runs.executors import ExecutorId
 from tests.dashboard.client import Dashboard
+from tests.support.automations import automation_created
 from tests.support.passwords import quick_passwords
 from tests.support.triggers import cron_fired
 from tests.support.world import World
@@ -28,7 +29,7 @@ def dashboard(sqlite_store, quick_passwords, tmp_path):
 
 def page_of_run_with(result: Ended, dashboard: Dashboard) -> str:
     world = dashboard.world
-    automation = world.management.automations.create(world.may, "review", prompt="Look.", triggers=[SCHEDULE])
+    automation = automation_created(world.management, world.may, "review", triggers=[SCHEDULE])
     run = world.management.automations.start_run(world.may, automation.id)
     worker = ExecutorId("worker")
     with world.database.write() as tx:

@@ -19,6 +19,7 @@ from hookmill.management import WebhookWithSecret
 from hookmill.store.database import open_database
 from hookmill.store.pauses import pause_failing
 from tests.dashboard.conftest import Installation, expect_heading, expect_text, press
+from tests.support.automations import automation_changed, automation_created
 from tests.support.counts import only_in_proof
 from tests.support.triggers import cron_fired, received
 
@@ -59,8 +60,8 @@ def create_automation(
     """Returns the automation's id."""
     filters = {"webhook_ids": list(uids)} | ({"payload": payload} if payload is not None else {})
     triggers = [{"provider": "webhook", "event": "received", "filter": filters}]
-    return installation.management.automations.create(
-        may or installation.may, name, prompt="Review it.", triggers=triggers
+    return automation_created(
+        installation.management, may or installation.may, name, prompt="Review it.", triggers=triggers
     ).id
 
 
@@ -177,17 +178,15 @@ def test_event_types_are_clicked_typed_tested_and_saved(page, installation):
     page.get_by_role("button", name="Create").first.click()
     expect_text(page, "Automation created.")
     expect_text(page, "with event type refunded or chargeback")
-    [trigger] = get_automation(installation, "Payments").triggers
-    assert (trigger.event_types, trigger.payload) == (("refunded", "chargeback"), None)
+    [trigger] = get_automation(installation, "Payments").filters
+    assert (trigger.event, trigger.payload) == (("refunded", "chargeback"), None)
 
 
 def test_editor_shows_the_stored_event_types(page, installation):
     webhook = create_webhook_with_event_types(installation, "stored types", "paid")
     filters = {"webhook_ids": [webhook.webhook.uid], "event": ["Push Hook", "paid"]}
     trigger = {"provider": "webhook", "event": "received", "filter": filters}
-    automation = installation.management.automations.create(
-        installation.may, "Stored types", prompt="Look.", triggers=[trigger]
-    )
+    automation = automation_created(installation.management, installation.may, "Stored types", triggers=[trigger])
     page.goto(f"/f/default/automations/{automation.id}/edit")
 
     expect(page.get_by_label("Event types")).to_have_value("Push Hook\npaid")
@@ -226,7 +225,7 @@ def test_create_buttons_are_disabled_during_the_request_of_a_click(page, install
     page.get_by_role("button", name="Create").first.click()
 
     expect_text(page, "Automation created.")
-    assert get_automation(installation, "Hasty").triggers[0].payload is not None
+    assert get_automation(installation, "Hasty").filters[0].payload is not None
 
 
 def test_text_typed_during_the_request_of_a_click_is_kept(page, installation):
@@ -470,7 +469,7 @@ def test_automation_is_created_with_the_keyboard_alone(page, installation):
     page.keyboard.press("Enter")
 
     expect_text(page, "Automation created.")
-    assert get_automation(installation, "By keyboard").triggers[0].payload is not None
+    assert get_automation(installation, "By keyboard").filters[0].payload is not None
 
 
 def test_rejected_form_keeps_the_input(page, installation):
@@ -497,7 +496,7 @@ def test_saving_without_a_change_creates_no_version(page, installation):
     prompt = "\nAn empty line first, and \ttabs.\n"
     triggers = [received(webhook.webhook.uid)]
     triggers[0]["filter"]["payload"] = {"n": [1.5, 2**60], "\u202e": {"exists": False}}
-    automation = installation.management.automations.create(installation.may, "Same", prompt=prompt, triggers=triggers)
+    automation = automation_created(installation.management, installation.may, "Same", prompt=prompt, triggers=triggers)
 
     page.goto(f"/f/default/automations/{automation.id}/edit")
     page.get_by_role("button", name="Save").first.click()
@@ -510,7 +509,7 @@ def test_saving_over_another_members_change_warns_first(page, installation):
     webhook = create_webhook(installation, "raced", OPENED)
     automation_id = create_automation(installation, "Raced", webhook.webhook.uid)
     page.goto(f"/f/default/automations/{automation_id}/edit")
-    installation.management.automations.change(installation.may, automation_id, prompt="Theirs.")
+    automation_changed(installation.management, installation.may, automation_id, prompt="Theirs.")
 
     page.get_by_label("Prompt").fill("Ours.")
     page.get_by_role("button", name="Save").first.click()
@@ -550,8 +549,8 @@ def test_several_triggers_are_edited_as_a_json_list(page, installation):
     second = create_webhook(installation, "second of list")
     triggers: list[Any] = [received(webhook.webhook.uid) for webhook in (first, second)]
     triggers.append(cron_fired("daily", "@daily"))
-    automation = installation.management.automations.create(
-        installation.may, "Listed", prompt="Do it.", triggers=triggers
+    automation = automation_created(
+        installation.management, installation.may, "Listed", prompt="Do it.", triggers=triggers
     )
     page.goto(f"/f/default/automations/{automation.id}/edit")
     field = page.get_by_label("Triggers", exact=True)
@@ -568,7 +567,7 @@ def test_several_triggers_are_edited_as_a_json_list(page, installation):
 
     expect_text(page, "Automation saved.")
     saved = get_automation(installation, automation.id)
-    assert [trigger.as_json() for trigger in saved.all_triggers] == triggers
+    assert saved.spec.as_json()["triggers"] == triggers
 
 
 def test_automation_defined_by_a_file_can_be_disabled_but_not_edited(page, installation):
@@ -576,7 +575,7 @@ def test_automation_defined_by_a_file_can_be_disabled_but_not_edited(page, insta
     may = installation.management.access.operator("files")
     webhook = installation.management.webhooks.create(may, "hook")
     triggers = [received(webhook.webhook.uid)]
-    automation = installation.management.automations.create(may, "Filed", prompt="Do it.", triggers=triggers)
+    automation = automation_created(installation.management, may, "Filed", prompt="Do it.", triggers=triggers)
     installation.management.factories.define_by_files(may)
 
     page.goto(f"/f/files/automations/{automation.id}")
@@ -665,7 +664,7 @@ def test_automation_pages_are_accessible(check_accessibility, installation):
 def test_paused_automation_shows_the_reason_and_is_enabled_again(page, installation):
     webhook = create_webhook(installation, "of failures", OPENED)
     automation_id = create_automation(installation, "Fails too often", webhook.webhook.uid)
-    installation.management.automations.change(installation.may, automation_id, policy={"pause_after_failures": 2})
+    automation_changed(installation.management, installation.may, automation_id, policy={"pause_after_failures": 2})
     with closing(open_database(f"sqlite:///{installation.service.data_dir / 'hookmill.db'}")) as database:
         with database.write() as tx:
             tx.run("UPDATE automations SET failures_in_row = 2 WHERE id = :id", id=automation_id)
@@ -688,9 +687,7 @@ def test_paused_automation_shows_the_reason_and_is_enabled_again(page, installat
 
 def test_double_click_starts_one_run(page, installation):
     trigger = cron_fired("yearly", "@yearly")
-    automation = installation.management.automations.create(
-        installation.may, "Clicked", prompt="Look.", triggers=[trigger]
-    )
+    automation = automation_created(installation.management, installation.may, "Clicked", triggers=[trigger])
     page.goto(f"/f/default/automations/{automation.id}/run")
     posts: list[Route] = []
 
@@ -755,9 +752,7 @@ def let_an_hour_pass(installation: Installation) -> None:
 
 def test_scheduled_run_shows_its_schedule(page, installation):
     trigger = cron_fired("often", "@every 1h")
-    automation = installation.management.automations.create(
-        installation.may, "Every hour", prompt="Look.", triggers=[trigger]
-    )
+    automation = automation_created(installation.management, installation.may, "Every hour", triggers=[trigger])
     let_an_hour_pass(installation)
     deadline = time.monotonic() + 10
     while not (runs := runs_of(installation, "Every hour")):

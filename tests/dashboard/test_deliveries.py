@@ -13,6 +13,7 @@ from hookmill.domain.ids import delivery_id
 from hookmill.domain.permission import MayManage
 from hookmill.management import WebhookWithSecret
 from tests.dashboard.conftest import Installation, expect_heading, expect_text, overflow_pixels, press
+from tests.support.automations import automation_created
 from tests.support.triggers import received
 from tests.support.waiting import until
 
@@ -37,9 +38,7 @@ def webhook(installation):
 def automation(installation, webhook):
     payload = {"action": ["opened"], "issue": {"labels": {"not_in": ["wontfix"]}}}
     trigger = received(webhook.webhook.uid, payload=payload)
-    return installation.management.automations.create(
-        installation.may, "triage", prompt="Look.", triggers=[trigger]
-    ).name
+    return automation_created(installation.management, installation.may, "triage", triggers=[trigger]).name
 
 
 def deliver(installation: Installation, webhook: WebhookWithSecret, body: str = "", **headers: str) -> str:
@@ -209,9 +208,7 @@ def create_automation(
     if payload is not None:
         filters["payload"] = payload
     trigger = {"provider": "webhook", "event": "received", "filter": filters}
-    installation.management.automations.create(
-        may or installation.may, name, prompt="Look.", triggers=[trigger], **options
-    )
+    automation_created(installation.management, may or installation.may, name, triggers=[trigger], **options)
 
 
 def test_log_shows_how_many_runs_each_delivery_started(page, installation):

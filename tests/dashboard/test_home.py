@@ -17,6 +17,7 @@ from hookmill.management.activity import HOUR_US, Hour
 from hookmill.web.dashboard.chart import HEIGHT, chart
 from tests.dashboard.client import Dashboard, Elements, Visitor, dashboard_for_test, text_of
 from tests.dashboard.conftest import expect_heading, press
+from tests.support.automations import automation_created
 from tests.support.triggers import cron_fired
 from tests.support.world import World
 
@@ -112,7 +113,7 @@ def delete_a_webhook_of_a_disabled_automation(world: World) -> None:
 def select_an_unknown_webhook(world: World) -> None:
     filters = {"webhook_ids": ["wh_nowhere"]}
     trigger = {"provider": "webhook", "event": "received", "filter": filters}
-    world.management.automations.create(world.may, "listener", prompt="Look.", triggers=[trigger])
+    automation_created(world.management, world.may, "listener", triggers=[trigger])
 
 
 def receive_a_delivery(world: World) -> None:
@@ -236,7 +237,7 @@ def test_schedule_and_its_run_complete_no_first_step(dashboard, manager):
     world = dashboard.world
     world.webhook("ci")
     schedule = cron_fired("a", "@daily")
-    automation = world.management.automations.create(world.may, "nightly", prompt="x", triggers=[schedule])
+    automation = automation_created(world.management, world.may, "nightly", prompt="x", triggers=[schedule])
     world.management.automations.start_run(world.may, automation.id)
     with world.database.write() as tx:
         tx.run("UPDATE runs SET state = 'succeeded', finished_at = 1")

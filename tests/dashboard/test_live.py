@@ -11,6 +11,7 @@ from playwright.sync_api import Page, expect
 from hookmill.domain.permission import Role
 from hookmill.management import WebhookWithSecret
 from tests.dashboard.conftest import PASSWORD, Installation, create_first_admin, press
+from tests.support.automations import automation_created
 from tests.support.service import serving
 from tests.support.triggers import received
 from tests.support.waiting import stalls
@@ -96,7 +97,7 @@ def test_delivery_with_a_slow_body_is_inserted_below_newer_ones(page, installati
 def test_first_delivery_appears_with_its_number_of_runs(page, installation):
     webhook = installation.management.webhooks.create(installation.may, "awaited")
     trigger = received(webhook.webhook.uid)
-    installation.management.automations.create(installation.may, "waiting", prompt="Look.", triggers=[trigger])
+    automation_created(installation.management, installation.may, "waiting", triggers=[trigger])
     open_live_log(page, installation, f"{LOG}?webhook={webhook.webhook.uid}")
     expect(page.locator("#log-empty")).to_contain_text("Waiting for the first delivery…")
     expect(page.get_by_role("link", name="rotate the secret")).to_have_attribute(

@@ -6,6 +6,7 @@ from hookmill.store.runs import claims, executors, held
 from hookmill.store.runs.executors import ExecutorId
 from hookmill.web.dashboard import queue as queue_page
 from tests.dashboard.client import Dashboard, Elements, Visitor, text_of
+from tests.support.automations import automation_created
 from tests.support.triggers import received
 
 QUEUE = "/f/default/runs/queue"
@@ -17,9 +18,7 @@ def queue_runs(dashboard: Dashboard, count: int, **policy: object) -> None:
     name = f"automation {len(dashboard.management.automations.all(dashboard.world.may))}"
     webhook = dashboard.world.webhook(f"source of {name}")
     trigger = received(webhook.webhook.uid)
-    dashboard.management.automations.create(
-        dashboard.world.may, name, prompt="Look.", triggers=[trigger], policy=policy or None
-    )
+    automation_created(dashboard.management, dashboard.world.may, name, triggers=[trigger], policy=policy or None)
     for number in range(count):
         assert dashboard.world.post(webhook, b'{"n": %d}' % number).status == 202
 

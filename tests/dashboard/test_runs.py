@@ -13,6 +13,7 @@ from hookmill.domain.run import RunState
 from hookmill.management import WebhookWithSecret
 from tests.dashboard.conftest import Installation, expect_text, press
 from tests.dashboard.runners import create_automation, installation_with_runners
+from tests.support.automations import automation_changed
 from tests.support.counts import only_in_proof
 from tests.support.waiting import until
 
@@ -84,7 +85,7 @@ def test_run_page_shows_the_values_of_fields_as_text(page, installation, webhook
     automation_id = create_automation(installation, "with fields", webhooks["package"])
     fields = {"at": "/at", "title": "/title", "none": "/none", "all": "/all"}
     body = b'{"at": 12345678901234567890, "title": "<b>Fix</b> \\u202e", "all": [1]}'
-    installation.management.automations.change(installation.may, automation_id, options={"fields": fields})
+    automation_changed(installation.management, installation.may, automation_id, options={"fields": fields})
     run = installation.management.automations.start_run(installation.may, automation_id, body)
 
     page.goto(f"{RUNS}/{run_id(run.id)}")

@@ -11,6 +11,7 @@ from hookmill.domain.signatures.catalogue import find
 from hookmill.domain.signatures.sign import sign
 from hookmill.management import WebhookWithSecret
 from tests.dashboard.conftest import Installation, expect_heading, expect_text, press
+from tests.support.automations import automation_created
 from tests.support.triggers import received
 
 
@@ -124,7 +125,7 @@ def test_setup_instructions_and_team_secrets_work_without_scripts(
 def test_deletion_warns_about_automations_that_select_the_webhook(page, installation, create_webhook):
     webhook = create_webhook("obsolete")
     trigger = received(webhook.webhook.uid)
-    installation.management.automations.create(installation.may, "triage", prompt="Look.", triggers=[trigger])
+    automation_created(installation.management, installation.may, "triage", triggers=[trigger])
     page.goto(page_url(installation, webhook))
     unfold(page, "Delete")
     expect(page.locator("#delete .warning")).to_contain_text("1 automation selects this webhook")

@@ -15,6 +15,7 @@ from hookmill import definitions
 from hookmill.definitions import ApplyResult, Plan, PlannedAction
 from hookmill.domain.errors import Conflict
 from hookmill.domain.permission import Channel, MayManage
+from hookmill.domain.run_options import RunOptions
 from hookmill.domain.webhook import Webhook, WebhookState
 from tests.definitions import samples
 from tests.definitions.conftest import Contents, Folder
@@ -436,10 +437,10 @@ def test_automation_changes_with_its_file(applied_repository):
     (step,) = applied_repository.apply().plan.steps
 
     stored = applied_repository.world.management.automations.get(applied_repository.may, "triage")
-    assert [change.key for change in step.changes] == ["triggers", "prompt", "enabled"]
+    assert [change.key for change in step.changes] == ["enabled", "triggers", "prompt"]
     assert (stored.prompt, stored.enabled, stored.id) == ("Else.", False, step.id)
-    assert stored.triggers[0].payload is not None
-    assert stored.triggers[0].payload.source == {"n": [1.5, "no"]}
+    assert stored.filters[0].payload is not None
+    assert stored.filters[0].payload.source == {"n": [1.5, "no"]}
     assert applied_repository.apply().plan.steps == ()
 
 
@@ -628,7 +629,7 @@ def test_schedule_is_applied_exported_changed_and_removed_with_its_file(applied_
     apply("")
     assert apply(NIGHTLY) == ["triggers"]
     [nightly] = management.automations.get(may, "triage").schedules
-    assert nightly.schedule_json() == {"name": "nightly", "cron": "0 3 * * *", "timezone": "Europe/Berlin"}
+    assert nightly.as_json() == {"name": "nightly", "cron": "0 3 * * *", "timezone": "Europe/Berlin"}
     exported = definitions.export(management, may)["automations/triage/automation.md"]
     assert exported.count('cron: "0 3 * * *"\n      timezone: Europe/Berlin\n') == 1
     applied_repository.write({"automations/triage/automation.md": exported})
@@ -712,8 +713,8 @@ def test_option_is_applied_exported_changed_and_removed_with_its_file(applied_re
         return [change.key for step in steps for change in step.changes]
 
     def stored_options():
-        triage = management.automations.get(may, "triage")
-        return triage.policy.as_json() | triage.options.as_json()
+        fields = management.automations.get(may, "triage").spec.as_json()
+        return {name: fields[name] for name in RunOptions.__struct_fields__ if name in fields}
 
     apply("")
     assert (apply(text), stored_options()) == (keys, stored)
@@ -752,5 +753,5 @@ def test_results_are_applied_and_refused_with_their_line(applied_repository):
 
     assert "automations/triage/automation.md:" in problem
     assert "may not use a destination 'elsewhere'" in problem
-    options = applied_repository.world.management.automations.get(applied_repository.may, "triage").options
-    assert [result.destination for result in options.results] == ["github", "team"]
+    triage = applied_repository.world.management.automations.get(applied_repository.may, "triage")
+    assert [result.destination for result in triage.results] == ["github", "team"]

@@ -9,6 +9,7 @@ from hookmill import definitions
 from hookmill.domain.errors import Conflict
 from hookmill.domain.permission import Channel, MayManage
 from hookmill.domain.webhook import AuthMode, WebhookState
+from tests.support.automations import automation_created
 from tests.support.sqlite_usually import store_url
 from tests.support.world import World
 
@@ -157,7 +158,7 @@ def test_export_and_apply_keep_event_types(world, tmp_path):
     webhook = world.webhook("source", event_header="X-Kind")
     filter_ = {"webhook_ids": [webhook.webhook.uid], "event": ["push", "Push Hook", "größer: x", "on", "1"]}
     trigger = {"provider": "webhook", "event": "received", "filter": filter_}
-    created = world.management.automations.create(world.may, "triage", prompt="Look.", triggers=[trigger])
+    created = automation_created(world.management, world.may, "triage", triggers=[trigger])
 
     plan = export_and_apply(world, tmp_path)
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from hookmill.definitions.folder import Files
 from hookmill.definitions.reading import AutomationDefinition, Definitions, WebhookDefinition, read_definitions
+from hookmill.domain.schedule import Schedule
 from hookmill.domain.webhook import AuthMode
 from tests.support.counts import count
 
@@ -270,18 +271,18 @@ def test_automation_consists_of_front_matter_and_prompt():
     )
 
     assert definition.name == "triage"
-    assert definition.runner == "agent"
+    assert definition.spec.runner == "agent"
     assert definition.enabled is True
-    assert definition.prompt == "# Look\n\n---\n\nand say."
-    [(_, trigger)] = definition.webhook_triggers()
+    assert definition.spec.prompt == "# Look\n\n---\n\nand say."
+    [(_, trigger)] = definition.filters()
     assert trigger.webhook_ids == (UID,)
     assert trigger.payload is None
 
 
 def test_trigger_may_have_event_types_and_a_payload_filter():
-    [(_, trigger)] = automation(with_event_types("[push, on, 'Push Hook']\n    payload: {a: [1]}")).webhook_triggers()
+    [(_, trigger)] = automation(with_event_types("[push, on, 'Push Hook']\n    payload: {a: [1]}")).filters()
 
-    assert trigger.event_types == ("push", "on", "Push Hook")
+    assert trigger.event == ("push", "on", "Push Hook")
     assert trigger.payload is not None
     assert trigger.payload.source == {"a": [1]}
 
@@ -291,7 +292,7 @@ def test_words_such_as_no_and_on_are_text_in_a_filter():
         with_payload("country: [no, NO]\nnested: {on: {exists: true}}\nn: {not_in: [1, 1.5, null, true]}")
     )
 
-    [(_, trigger)] = definition.webhook_triggers()
+    [(_, trigger)] = definition.filters()
     assert trigger.payload is not None
     assert trigger.payload.source == {
         "country": ["no", "NO"],
@@ -303,23 +304,23 @@ def test_words_such_as_no_and_on_are_text_in_a_filter():
 def test_automation_may_have_several_triggers():
     trigger = f"- {{provider: webhook, event: received, filter: {{webhook_ids: [{UID}]}}}}\n"
 
-    assert len(automation(automation_text(trigger * 3)).triggers) == 3
+    assert len(automation(automation_text(trigger * 3)).spec.triggers) == 3
 
 
 def test_windows_line_endings_do_not_change_the_prompt():
     content = automation_text(prompt="one\ntwo\n")
 
-    assert automation(content.replace("\n", "\r\n")).prompt == automation(content).prompt == "one\ntwo"
+    assert automation(content.replace("\n", "\r\n")).spec.prompt == automation(content).spec.prompt == "one\ntwo"
 
 
 def test_prompt_may_contain_invisible_characters():
-    assert automation(automation_text(prompt="Grüße \u2028 \x1b[31m 😀\n")).prompt == "Grüße \u2028 \x1b[31m 😀"
+    assert automation(automation_text(prompt="Grüße \u2028 \x1b[31m 😀\n")).spec.prompt == "Grüße \u2028 \x1b[31m 😀"
 
 
 def test_prompt_may_contain_single_merge_markers():
     prompt = "Look for `<<<<<<<` markers:\n\n<<<<<<< HEAD\n\nTitle\n=======\n"
 
-    assert automation(automation_text(prompt=prompt)).prompt == prompt.strip("\n")
+    assert automation(automation_text(prompt=prompt)).spec.prompt == prompt.strip("\n")
 
 
 @pytest.mark.parametrize(
@@ -332,28 +333,28 @@ def test_prompt_may_contain_single_merge_markers():
         ("---\n---\nLook.\n", ["2:1: The front matter is empty."]),
         ("---\n# x\n---\nLook.\n", ["2:1: The front matter is empty."]),
         ("---\n- a\n---\nLook.\n", ["2:1: The front matter must be a mapping with the keys"]),
-        ("---\nenabled: true\n---\nLook.\n", ["2:1: triggers is missing. List at least one."]),
+        ("---\nenabled: true\n---\nLook.\n", ["2:1: triggers must be a list of 1 to 20 triggers."]),
         ("---\ntrigger: []\n---\nLook.\n", ["2:1: Write `triggers:` and a list, even for one trigger."]),
-        ("---\ntriggers: []\n---\nLook.\n", ["2:11: triggers must be a list of one or more."]),
-        ("---\ntriggers: {}\n---\nLook.\n", ["2:11: triggers must be a list of one or more."]),
-        (automation_text(prompt=""), ["7:1: The prompt is missing."]),
-        (automation_text(prompt="\n  \n"), ["7:1: The prompt is missing."]),
-        (automation_text(prompt="x" * 100_001), ["8:1: The prompt is longer than 100,000 characters."]),
+        ("---\ntriggers: []\n---\nLook.\n", ["2:11: triggers must be a list of 1 to 20 triggers."]),
+        ("---\ntriggers: {}\n---\nLook.\n", ["2:11: triggers must be a list of 1 to 20 triggers."]),
+        (automation_text(prompt=""), ["8:1: The prompt is empty."]),
+        (automation_text(prompt="\n  \n"), ["8:1: The prompt is empty."]),
+        (automation_text(prompt="x" * 100_001), ["8:1: The prompt is longer than 100,000 characters, or"]),
         (automation_text(other_keys="prompt: Look.\n"), ["7:1: The prompt belongs below the front matter."]),
         (automation_text(other_keys="enabled: yes\n"), ["7:10: enabled must be true or false. (yes is text.)"]),
-        (automation_text(other_keys="runner: 5\n"), ["7:9: runner must be text."]),
-        (automation_text("- x\n"), ["3:3: A trigger must be a mapping with the keys provider, event, filter."]),
+        (automation_text(other_keys="runner: 5\n"), ["7:9: runner must be a text of up to 1,000 characters."]),
+        (automation_text("- x\n"), ["3:3: Each item of triggers must be an object: either provider: webhook,"]),
         (
             automation_text("- {provider: schedule, event: push, schedule: {cron: '@daily', nam: x}, filter: {}}\n"),
             [
-                "3:31: 'push' is not supported. The event of a schedule is cron_fired.",
-                "3:64: Unknown key 'nam'. Did you mean name?",
-                "3:73: A schedule has no filter.",
+                "3:31: event must be cron_fired.",
+                "3:69: Unknown field 'nam'. Did you mean name?",
+                "3:81: Unknown field 'filter'. Known fields: provider, event, schedule.",
             ],
         ),
         (
             automation_text("- {provider: schedule, event: cron_fired}\n"),
-            ["3:3: schedule is missing. Write `schedule:`, and below it `cron`."],
+            ["3:3: schedule must be an object with name, cron,"],
         ),
         (
             automation_text(
@@ -373,7 +374,10 @@ def test_prompt_may_contain_single_merge_markers():
         ),
         (
             automation_text("- {provider: schedule, event: cron_fired, filter: {schedule_ids: [a]}}\n"),
-            ["3:43: A schedule has no filter. Write `schedule:`, and below it `cron`."],
+            [
+                "3:3: schedule must be an object with name, cron,",
+                "3:51: Unknown field 'filter'. Known fields: provider, event, schedule.",
+            ],
         ),
         (
             automation_text(2 * "- {provider: schedule, event: cron_fired, schedule: {cron: '@daily'}}\n"),
@@ -392,45 +396,51 @@ def test_prompt_may_contain_single_merge_markers():
             ["3:14: There are no triggers of 'pigeon' here. Create a webhook to which it sends its events"],
         ),
         (automation_text("- {provider: Webhooks}\n"), ["3:14: 'Webhooks' is not a provider. Did you mean webhook?"]),
-        (automation_text("- {provider: webhook, event: received}\n"), ["3:3: filter is missing."]),
+        (
+            automation_text("- {provider: webhook, event: received}\n"),
+            ["3:3: filter must be an object with webhook_ids,"],
+        ),
         (
             automation_text("- {provider: webhook, event: received, filters: {}}\n"),
-            ["3:40: Unknown key 'filters'. Did you mean"],
+            ["3:49: Unknown field 'filters'. Did you mean filter?"],
         ),
         (
             automation_text("- {provider: webhook, events: received, filter: {webhookIds: [a]}}\n"),
-            ["3:23: Unknown key 'events'. Did you mean event?", "3:50: Unknown key 'webhookIds'. Did you mean web"],
+            ["3:31: Unknown field 'events'. Did you mean event?", "3:62: Unknown field 'webhookIds'. Did you mean web"],
         ),
-        (automation_text("- {provider: webhook, event: received, filter: []}\n"), ["3:48: filter must be a mapping"]),
+        (
+            automation_text("- {provider: webhook, event: received, filter: []}\n"),
+            ["3:48: filter must be an object with webhook_ids,"],
+        ),
         (
             automation_text("- provider: webhook\n  event: received\n  filter: {webhook_ids: [], payloads: {}}\n"),
             [
-                "5:25: webhook_ids must be a list of one or more uids",
-                "5:29: Unknown key 'payloads'. Did you mean payload?",
+                "5:25: webhook_ids must be a list of 1 to 100 webhook uids",
+                "5:39: Unknown field 'payloads'. Did you mean payload?",
             ],
         ),
         (
             automation_text(
                 "- provider: webhook\n  event: received\n  filter:\n    webhook_ids:\n    - [a]\n    - 7\n"
             ),
-            ["7:7: This is not a webhook's uid (wh_…).", "8:7: '7' is not a webhook's uid (wh_…)."],
+            ["7:7: Each item of webhook_ids must be the uid", "8:7: Each item of webhook_ids must be the uid"],
         ),
         (with_payload("a: {}"), ["8:10: /a: An empty object contains no condition."]),
-        (with_event_types("push"), ["7:12: Event types must be a list of one or more texts, such as push."]),
-        (with_event_types("[]"), ["7:12: Event types must be a list of one or more texts, such as push."]),
-        (with_event_types("{in: [push]}"), ["7:12: Event types must be a list of one or more texts, such as push."]),
+        (with_event_types("push"), ["7:12: event must be a list of 1 to 32 texts, such as push."]),
+        (with_event_types("[]"), ["7:12: event must be a list of 1 to 32 texts, such as push."]),
+        (with_event_types("{in: [push]}"), ["7:12: event must be a list of 1 to 32 texts, such as push."]),
         (
             with_event_types("[push, 1, '']"),
             [
-                "7:19: An event type must be a text of 1 to 200 printable characters.",
-                "7:22: An event type must be a text of 1 to 200 printable characters.",
+                "7:19: Each item of event must be a text of 1 to 200 printable characters.",
+                "7:22: Each item of event must be a text of 1 to 200 printable characters.",
             ],
         ),
         (
             automation_text(
                 "- provider: webhook\n  event: received\n  filter: {webhook_ids: [wh_1], events: [push]}\n"
             ),
-            ["5:33: Unknown key 'events'. Did you mean event?"],
+            ["5:41: Unknown field 'events'. Did you mean event?"],
         ),
         (
             with_payload("a: [b]\nb:\n  c: {$in: [1]}\nd:\n  exists: 1\n  in: [{}]"),
@@ -472,17 +482,17 @@ def test_null_counts_as_an_absent_key():
 
 
 def test_schedule_without_a_name_has_the_name_of_its_automation():
-    (trigger,) = automation(
+    (schedule,) = automation(
         automation_text("- {provider: schedule, event: cron_fired, schedule: {cron: '0 3 ? * 1'}}\n", "name: Nightly\n")
-    ).triggers
+    ).spec.schedules
 
-    assert trigger.as_json()["schedule"] == {"name": "Nightly", "cron": "0 3 * * 1"}
+    assert schedule == Schedule(name="Nightly", cron="0 3 * * 1")
 
 
 def test_webhook_ids_may_be_written_with_in():
     in_form = automation_text(f"- provider: webhook\n  event: received\n  filter:\n    webhook_ids: {{in: [{UID}]}}\n")
 
-    assert automation(in_form).triggers == automation(automation_text()).triggers
+    assert automation(in_form).spec == automation(automation_text()).spec
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,15 @@
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from hookmill.definitions.folder import Files
 from hookmill.definitions.planning import State, plan_of
 from hookmill.definitions.reading import read_definitions
 from hookmill.definitions.rendering import lines_of_plan, summary_of
-from hookmill.domain.automation import Automation, triggers_from_json
+from hookmill.domain.automation import Automation, DeliveryFilter, WebhookTrigger
 from hookmill.domain.ids import AutomationId, FactoryId, WebhookUid
 from hookmill.domain.webhook import AuthMode, Webhook, WebhookState
-from tests.support.triggers import received
 
 UID = WebhookUid("wh_1")
 WEBHOOK = Webhook(
@@ -36,7 +36,7 @@ AUTOMATION = Automation(
     version=1,
     prompt="Read it.\n\nLook.\n\nSay so.",
     runner="package",
-    triggers=triggers_from_json([received(UID)]).delivery_triggers,
+    triggers=(WebhookTrigger(event="received", filter=DeliveryFilter(webhook_ids=(UID,))),),
     created_at=0,
     updated_at=0,
 )
@@ -157,7 +157,7 @@ def test_plan_shows_changed_triggers_as_a_diff():
 
 
 def test_plan_shows_only_line_counts_of_a_long_changed_prompt():
-    before = replace(AUTOMATION, prompt="a\n" * 40_000)
+    before = structs.replace(AUTOMATION, prompt="a\n" * 40_000)
     after = "b\n" * 39_999
 
     assert plan_text({"automations/triage/automation.md": f"---\n{TRIGGERS}---\n{after}"}, automation=before)[1] == (
@@ -166,6 +166,6 @@ def test_plan_shows_only_line_counts_of_a_long_changed_prompt():
 
 
 def test_automation_without_a_runner_has_the_default_one():
-    before = replace(AUTOMATION, runner="agent")
+    before = structs.replace(AUTOMATION, runner="agent")
 
     assert plan_text({}, automation=before)[0] == "~ automation triage: runner agent → package"

@@ -39,6 +39,7 @@ from hookmill.store.runs.executors import ExecutorId
 from tests.faults.small_disk import SmallDisk
 from tests.notices.receivers import closed_port, http_receiver, mail_server
 from tests.results.github import CLIENT_ID, TOKEN, app_private_key, github_server, pem
+from tests.support.automations import automation_created
 from tests.support.certificates import write_certificates
 from tests.support.git_server import SourceRepository, serve_over_http
 from tests.support.loaded import Command
@@ -283,7 +284,7 @@ def refer_to_missing_runner(service: Service) -> None:
         may = management.access.operator("default")
         webhook = management.webhooks.create(may, "x").webhook
         trigger = received(webhook.uid)
-        management.automations.create(may, "triage", prompt="Look.", triggers=[trigger])
+        automation_created(management, may, "triage", triggers=[trigger])
     with closing(sqlite3.connect(service.data_dir / "hookmill.db")) as connection, connection:
         connection.execute("UPDATE automation_versions SET runner = 'gone'")
 

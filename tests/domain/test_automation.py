@@ -1,27 +1,30 @@
 """Triggers in their JSON form, and which deliveries they select."""
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from hookmill.domain import payload
 from hookmill.domain.automation import (
     EVENT_TYPES_MAX,
     Automation,
+    AutomationSpec,
     DeliveryFilter,
     Subscription,
-    Trigger,
-    TriggersByKind,
-    triggers_from_json,
+    TriggerList,
+    changed_fields,
+    filters_of,
     triggers_from_stored,
 )
-from hookmill.domain.errors import Invalid, InvalidFilter
+from hookmill.domain.errors import Invalid
 from hookmill.domain.filters import CompiledFilter, compile_filter
 from hookmill.domain.ids import AutomationId, FactoryId, WebhookUid
 from hookmill.domain.payload import Parsed
-from tests.support.triggers import received
+from hookmill.domain.run_policy import RunPolicy
+from hookmill.domain.spec import read
+from tests.support.triggers import cron_fired, received
 
 AUTOMATION = Automation(
     id=AutomationId("aut_1"),
@@ -31,20 +34,27 @@ AUTOMATION = Automation(
     version=1,
     prompt="Look.",
     runner="package",
-    triggers=(),
+    triggers=read(TriggerList, {"triggers": [received("wh_a")]}).triggers,
     created_at=0,
     updated_at=0,
 )
 
 
-def test_trigger_without_a_payload_filter_matches_every_payload():
-    [trigger] = triggers_from_json([trigger_json(["wh_a"])]).delivery_triggers
+def trigger_json(uids: object, *payload_filter: object) -> dict[str, object]:
+    delivery_filter: dict[str, object] = {"webhook_ids": uids}
+    if payload_filter:
+        delivery_filter["payload"] = payload_filter[0]
+    return {"provider": "webhook", "event": "received", "filter": delivery_filter}
 
-    assert trigger == Trigger(webhook_ids=(WebhookUid("wh_a"),), payload=None)
+
+def test_trigger_without_a_payload_filter_matches_every_payload():
+    [trigger] = filters([trigger_json(["wh_a"])])
+
+    assert trigger == DeliveryFilter(webhook_ids=(WebhookUid("wh_a"),), payload=None)
 
 
 def test_payload_filter_of_a_trigger_is_compiled():
-    [trigger] = triggers_from_json([trigger_json(["wh_a"], {"action": ["opened"]})]).delivery_triggers
+    [trigger] = filters([trigger_json(["wh_a"], {"action": ["opened"]})])
 
     assert trigger.payload == compile_filter({"action": ["opened"]})
 
@@ -55,86 +65,66 @@ def test_trigger_json_is_the_same_after_reading_and_writing():
         trigger_json(["wh_c"]),
     ]
 
-    assert [trigger.as_json() for trigger in triggers_from_json(source).delivery_triggers] == source
+    assert read(TriggerList, {"triggers": source}).as_json() == {"triggers": source}
 
 
 def test_webhook_that_is_listed_twice_counts_once():
-    [trigger] = triggers_from_json([trigger_json(["wh_a", "wh_b", "wh_a"])]).delivery_triggers
+    [trigger] = filters([trigger_json(["wh_a", "wh_b", "wh_a"])])
 
     assert trigger.webhook_ids == ("wh_a", "wh_b")
 
 
 def test_automation_selects_the_webhooks_of_all_its_triggers():
-    triggers = triggers_from_json([trigger_json(["wh_a", "wh_b"]), trigger_json(["wh_b", "wh_c"])]).delivery_triggers
-    automation = replace(AUTOMATION, triggers=triggers)
+    automation = patched({"triggers": [received("wh_a", "wh_b"), received("wh_b", "wh_c")]})
 
     assert automation.selected_webhook_uids() == {"wh_a", "wh_b", "wh_c"}
 
 
 @pytest.mark.parametrize(
-    ("source", "message"),
+    ("source", "pointer", "message"),
     [
-        (None, "list of one or more triggers"),
-        ([], "list of one or more triggers"),
-        ({}, "list of one or more triggers"),
-        (["wh_a"], "/triggers/0: a trigger must be an object"),
-        ([{"provider": "webhook", "event": "received"}], "/triggers/0/filter: must be an object with webhook_ids"),
-        (
-            [{"provider": "webhook", "event": "received", "filter": []}],
-            "/triggers/0/filter: must be an object with webhook_ids",
+        (None, "", "a list of 1 to 20 triggers"),
+        ([], "", "a list of 1 to 20 triggers"),
+        ({}, "", "a list of 1 to 20 triggers"),
+        ([received("wh_a")] * 21, "", "a list of 1 to 20 triggers"),
+        (["wh_a"], "/0", "an object: either provider: webhook"),
+        ([{"provider": "email", "event": "received"}], "/0", "either provider: webhook, event: received"),
+        ([{"provider": "webhook", "event": "received"}], "/0/filter", "an object with webhook_ids, event, payload"),
+        ([{**received("wh_a"), "filter": []}], "/0/filter", "an object with webhook_ids, event, payload"),
+        ([{**received("wh_a"), "event": "sent"}], "/0/event", "event must be received"),
+        ([{**received("wh_a"), "x": 1}], "/0/x", "Unknown field 'x'"),
+        ([received("wh_a", payloads={})], "/0/filter/payloads", "Did you mean payload?"),
+        ([received()], "/0/filter/webhook_ids", "a list of 1 to 100 webhook uids"),
+        ([received(*(f"wh_{number}" for number in range(101)))], "/0/filter/webhook_ids", "1 to 100 webhook uids"),
+        ([trigger_json("wh_a")], "/0/filter/webhook_ids", "a list of 1 to 100 webhook uids"),
+        ([trigger_json({"wh_a": 1})], "/0/filter/webhook_ids", "a list of 1 to 100 webhook uids"),
+        *(
+            ([received("wh_a"), trigger_json([uid])], "/1/filter/webhook_ids/0", "the uid of a webhook")
+            for uid in (1, None, "source", "webhooks/source.yaml", "", "wh_" + "a" * 100)
         ),
-        ([{"provider": "email", "event": "received", "filter": {"webhook_ids": ["wh_a"]}}], "provider: webhook"),
-        ([{"provider": "webhook", "event": "sent", "filter": {"webhook_ids": ["wh_a"]}}], "event: received"),
+        *(([received("wh_a", payload=each)], "/0/filter/payload", "object") for each in (None, [], "x", 1, True)),
         (
-            [{"provider": "webhook", "event": "received", "filter": {"webhook_ids": ["wh_a"]}, "x": 1}],
-            "unknown key 'x'",
+            [cron_fired("a", "@daily"), received("wh_a"), cron_fired("a", "@hourly")],
+            "/2/schedule/name",
+            "Another schedule of the automation is named 'a'",
         ),
-        (
-            [received("wh_a", y=1)],
-            "unknown key 'y'",
-        ),
-        ([{"provider": "webhook", "event": "received", "filter": {}}], "/triggers/0/filter/webhook_ids"),
     ],
 )
-def test_invalid_trigger_is_refused_with_its_pointer(source, message):
-    with pytest.raises(Invalid, match=message):
-        triggers_from_json(source)
+def test_invalid_trigger_is_refused_with_its_pointer(source, pointer, message):
+    with pytest.raises(Invalid, match=message) as refused:
+        filters(source)
 
-
-@pytest.mark.parametrize(
-    "uids", [[], "wh_a", {"wh_a": 1}, [1], [None], ["source"], ["webhooks/source.yaml"], [""], ["wh_" + "a" * 100]]
-)
-def test_webhook_ids_that_are_not_a_list_of_uids_are_refused(uids):
-    with pytest.raises(Invalid, match="/triggers/0/filter/webhook_ids"):
-        triggers_from_json([trigger_json(uids)])
-
-
-def test_pointer_of_a_problem_contains_the_index_of_the_trigger():
-    with pytest.raises(Invalid, match="/triggers/1/filter/webhook_ids"):
-        triggers_from_json([trigger_json(["wh_a"]), trigger_json(["source"])])
-
-
-def test_too_many_triggers_or_webhooks_are_refused():
-    with pytest.raises(Invalid, match="at most 20 triggers; got 21"):
-        triggers_from_json([trigger_json(["wh_a"])] * 21)
-    with pytest.raises(Invalid, match="at most 100 webhooks; got 101"):
-        triggers_from_json([trigger_json([f"wh_{i}" for i in range(101)])])
+    assert [fault.pointer for fault in refused.value.faults] == [f"/triggers{pointer}"]
 
 
 def test_every_problem_of_a_payload_filter_has_its_pointer():
-    with pytest.raises(InvalidFilter) as refused:
-        triggers_from_json([trigger_json(["wh_a"], {"a": {}, "b": {"c": "d"}})])
+    with pytest.raises(Invalid) as refused:
+        filters([trigger_json(["wh_a"], {"a": {}, "b": {"c": "d"}})])
 
     assert [fault.pointer for fault in refused.value.faults] == [
         "/triggers/0/filter/payload/a",
         "/triggers/0/filter/payload/b/c",
     ]
-
-
-@pytest.mark.parametrize("source", [None, [], "x", 1])
-def test_payload_filter_that_is_not_an_object_is_refused(source):
-    with pytest.raises(InvalidFilter, match="/triggers/0/filter/payload"):
-        triggers_from_json([trigger_json(["wh_a"], source)])
 
 
 def test_subscription_matches_if_any_of_its_payload_filters_matches():
@@ -159,26 +149,24 @@ def test_subscription_without_triggers_matches_nothing():
 
 
 def test_event_type_that_is_listed_twice_counts_once():
-    [trigger] = triggers_from_json([event_trigger_json(["push", "Push Hook", "push"])]).delivery_triggers
+    [trigger] = filters([event_trigger_json(["push", "Push Hook", "push"])])
 
-    assert trigger.event_types == ("push", "Push Hook")
+    assert trigger.event == ("push", "Push Hook")
     assert not trigger.matches_every_delivery
 
 
 def test_trigger_with_event_types_is_stored_without_change():
     source = event_trigger_json(["größer", "\u65e5", 'a"b\\'], {"a": [1]})
 
-    [trigger] = triggers_from_json([source]).delivery_triggers
-    stored = triggers_from_stored([json.loads(trigger.as_text())])
+    triggers = read(TriggerList, {"triggers": [source]})
 
-    assert trigger.as_json() == source
-    assert stored == TriggersByKind(delivery_triggers=(trigger,))
+    assert triggers.as_json() == {"triggers": [source]}
+    assert triggers_from_stored(json.dumps([source])) == triggers.triggers
 
 
 @pytest.mark.parametrize(
     ("events", "pointers"),
     [
-        (None, [""]),
         ("push", [""]),
         ({}, [""]),
         ({"in": ["push"]}, [""]),
@@ -186,19 +174,20 @@ def test_trigger_with_event_types_is_stored_without_change():
         ([f"event {number}" for number in range(EVENT_TYPES_MAX + 1)], [""]),
         (["push", ""], ["/1"]),
         ([" ", "push", 1, None, ["push"], True], ["/0", "/2", "/3", "/4", "/5"]),
-        (["a" * 201, "a\tb", "a\x00", "\ud83d", "\u202e"], ["/0", "/1", "/2", "/3", "/4"]),
+        (["a" * 201], ["/0"]),
+        (["a\tb", "a\x00", "\ud83d", "\u202e"], ["/0", "/1", "/2", "/3"]),
     ],
 )
 def test_impossible_event_types_are_refused_with_their_pointers(events, pointers):
-    with pytest.raises(InvalidFilter) as refused:
-        triggers_from_json([event_trigger_json(events)])
+    with pytest.raises(Invalid) as refused:
+        filters([event_trigger_json(events)])
 
     assert [fault.pointer for fault in refused.value.faults] == [f"/triggers/0/filter/event{each}" for each in pointers]
 
 
 def test_problems_of_event_types_and_payload_filter_are_reported_together():
-    with pytest.raises(InvalidFilter) as refused:
-        triggers_from_json([event_trigger_json([1], {"a": {}})])
+    with pytest.raises(Invalid) as refused:
+        filters([event_trigger_json([1], {"a": {}})])
 
     assert [fault.pointer for fault in refused.value.faults] == [
         "/triggers/0/filter/event/0",
@@ -209,7 +198,7 @@ def test_problems_of_event_types_and_payload_filter_are_reported_together():
 def test_maximum_number_of_event_types_is_accepted():
     events = [f"{number:0200}" for number in range(EVENT_TYPES_MAX)]
 
-    assert triggers_from_json([event_trigger_json(events)]).delivery_triggers[0].event_types == tuple(events)
+    assert filters([event_trigger_json(events)])[0].event == tuple(events)
 
 
 @pytest.mark.parametrize(
@@ -224,21 +213,19 @@ def test_maximum_number_of_event_types_is_accepted():
     ],
 )
 def test_event_type_and_payload_must_both_match(event, body, matches):
-    delivery_filter = DeliveryFilter(event_types=("ping", "push"), payload=compiled({"a": [1]}))
+    delivery_filter = DeliveryFilter(webhook_ids=(), event=("ping", "push"), payload=compiled({"a": [1]}))
 
     assert delivery_filter.matches(event, parsed(body)) is matches
 
 
 @pytest.mark.parametrize("event", ["push", None])
 def test_delivery_filter_without_event_types_matches_any_event_type(event):
-    assert DeliveryFilter().matches(event, parsed(b"{}"))
+    assert DeliveryFilter(webhook_ids=()).matches(event, parsed(b"{}"))
 
 
 def test_subscription_matches_if_any_of_its_triggers_matches():
-    [one, other] = triggers_from_json(
-        [event_trigger_json(["push"]), event_trigger_json(["ping"], {"a": [1]})]
-    ).delivery_triggers
-    subscription = Subscription(automation_id=AutomationId("aut_1"), version=1, triggers=(one, other))
+    [one, other] = filters([event_trigger_json(["push"]), event_trigger_json(["ping"], {"a": [1]})])
+    subscription = Subscription(automation_id=AutomationId("aut_1"), version=1, filters=(one, other))
 
     results = [subscription.matches(event, parsed(b'{"a": 2}')) for event in ("push", "ping", "other", None)]
 
@@ -246,10 +233,62 @@ def test_subscription_matches_if_any_of_its_triggers_matches():
 
 
 def test_webhook_of_a_trigger_with_event_types_is_not_unfiltered():
-    automation = replace(AUTOMATION, triggers=triggers_from_json([event_trigger_json(["push"])]).delivery_triggers)
+    automation = patched({"triggers": [event_trigger_json(["push"])]})
 
     assert automation.unfiltered_webhook_uids() == frozenset()
     assert automation.selected_webhook_uids() == {"wh_a"}
+
+
+# Changes
+
+
+@pytest.mark.parametrize(
+    ("patch", "changed"),
+    [
+        ({}, []),
+        ({"name": "triage", "priority": None, "fields": {}}, []),
+        ({"priority": "high", "prompt": "Look twice."}, ["priority", "prompt"]),
+        ({"concurrency": {"limit": 2}}, ["concurrency"]),
+        ({"concurrency": None}, ["concurrency"]),
+        ({"fields": {"n": "/n"}}, ["fields"]),
+        ({"triggers": [received("wh_a", payload={"a": [1.0]})]}, ["triggers"]),
+        ({"triggers": [received("wh_a", payload={"a": [True]})]}, ["triggers"]),
+    ],
+)
+def test_merge_patch_changes_only_its_fields(patch, changed):
+    fields = {"concurrency": {"key": "/a"}, "triggers": [received("wh_a", payload={"a": [1]})]}
+    before = structs.replace(AUTOMATION, **structs.asdict(patched(fields)))
+
+    after = before.patched(patch)
+
+    assert changed_fields(before, after) == changed
+    assert after.concurrency is None or after.concurrency.key == ("/a",)
+
+
+def test_patch_replaces_objects_by_other_values_and_null_removes_their_fields():
+    before = structs.replace(AUTOMATION, **structs.asdict(patched({"debounce": {"seconds": 5, "max_seconds": 9}})))
+
+    assert before.patched({"debounce": {"max_seconds": None}}).as_json()["debounce"]["max_seconds"] == 50
+    with pytest.raises(Invalid, match="debounce must be an object"):
+        before.patched({"debounce": 5})
+
+
+@pytest.mark.parametrize("patch", [{"prompt": "New."}, {"priority": "high"}, {"concurrency": {"limit": 2}}])
+def test_part_that_cannot_be_read_must_be_replaced_as_a_whole(patch):
+    unreadable = structs.replace(AUTOMATION, unreadable_parts={"run policy": "Unknown field 'per'."})
+
+    assert "its stored run policy can't be read: Unknown field 'per'" in str(unreadable.reason_against_runs)
+    with pytest.raises(Invalid, match="its stored run policy can't be read: Unknown field 'per'"):
+        unreadable.patched(patch)
+    assert unreadable.patched(dict.fromkeys(RunPolicy.__struct_fields__)) == AUTOMATION.spec
+
+
+def patched(patch: dict[str, Any]) -> AutomationSpec:
+    return AUTOMATION.patched(patch)
+
+
+def filters(triggers: object) -> tuple[DeliveryFilter, ...]:
+    return filters_of(read(TriggerList, {"triggers": triggers}).triggers)
 
 
 def event_trigger_json(events: object, *payload_filter: object) -> dict[str, Any]:
@@ -258,16 +297,9 @@ def event_trigger_json(events: object, *payload_filter: object) -> dict[str, Any
     return trigger
 
 
-def trigger_json(uids: object, *payload_filter: object) -> dict[str, object]:
-    delivery_filter: dict[str, object] = {"webhook_ids": uids}
-    if payload_filter:
-        delivery_filter["payload"] = payload_filter[0]
-    return {"provider": "webhook", "event": "received", "filter": delivery_filter}
-
-
 def make_subscription(*filters: CompiledFilter | None) -> Subscription:
-    triggers = tuple(DeliveryFilter(payload=each) for each in filters)
-    return Subscription(automation_id=AutomationId("aut_1"), version=1, triggers=triggers)
+    triggers = tuple(DeliveryFilter(webhook_ids=(), payload=each) for each in filters)
+    return Subscription(automation_id=AutomationId("aut_1"), version=1, filters=triggers)
 
 
 def compiled(source: object) -> CompiledFilter:

@@ -14,7 +14,8 @@ from hookmill.domain.results import (
     ResultDestinationKind,
     plan_results,
 )
-from hookmill.domain.run_options import options_from_json
+from hookmill.domain.run_options import RunOptions
+from hookmill.domain.spec import read
 
 COMMENT = {"kind": "github_comment", "destination": "github"}
 STATUS = {"kind": "github_status", "destination": "github"}
@@ -38,7 +39,7 @@ def rules(*patterns: str) -> dict[str, DestinationRules]:
 
 
 def plan(declared: dict[str, Any], payload: Any, *patterns: str) -> PlannedResult:
-    results = options_from_json({"results": [declared]}).results
+    results = read(RunOptions, {"results": [declared]}).results
     return plan_results(results, json.dumps(payload).encode(), "review", rules(*(patterns or ("acme/*",))))[0]
 
 
@@ -60,7 +61,7 @@ def pull_request(repository: Any = "acme/shop", number: Any = 7, sha: Any = SHA)
     ],
 )
 def test_declared_results_are_read_and_written(declared: dict[str, Any]):
-    (result,) = options_from_json({"results": [declared]}).results
+    (result,) = read(RunOptions, {"results": [declared]}).results
 
     assert result.as_json() == declared
 
@@ -91,7 +92,7 @@ def test_declared_results_are_read_and_written(declared: dict[str, Any]):
 )
 def test_unusable_results_are_refused(source, place):
     with pytest.raises(Invalid) as caught:
-        options_from_json({"results": source})
+        read(RunOptions, {"results": source})
 
     assert [fault.pointer for fault in caught.value.faults] == [place]
 
@@ -188,7 +189,7 @@ def test_payload_cannot_choose_another_path_by_the_commit(sha):
 
 
 def test_run_without_a_payload_has_no_target():
-    (planned,) = plan_results(options_from_json({"results": [COMMENT]}).results, None, "review", rules("acme/*"))
+    (planned,) = plan_results(read(RunOptions, {"results": [COMMENT]}).results, None, "review", rules("acme/*"))
 
     assert planned.refusal == (
         "The payload has no value at /repository/full_name, where it must have a repository such as owner/name."

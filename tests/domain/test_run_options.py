@@ -2,7 +2,6 @@
 
 import json
 from decimal import Decimal
-from typing import Any
 
 import pytest
 
@@ -12,14 +11,12 @@ from hookmill.domain.run_options import (
     FIELD_CHARACTERS,
     FIELDS_MAX,
     NO_OPTIONS,
-    OPTION_FIELDS,
     FieldValue,
     RunField,
     RunOptions,
-    changed_options,
-    options_from_json,
     options_from_stored,
 )
+from hookmill.domain.spec import read
 
 
 def value_at(pointer: str, payload: str, **settings: int) -> FieldValue:
@@ -33,10 +30,10 @@ def test_options_convert_to_json_and_back_without_change():
         fields={"pr": RunField(pointer="/a~1b/0"), "title": RunField(pointer="/title", max_characters=5)}
     )
 
-    assert options_from_json(options.as_json()) == options
-    assert options_from_stored(json.dumps(options.as_json())) == options
+    assert read(RunOptions, options.as_json()) == options
+    assert options_from_stored("{}", json.dumps(options.as_json())) == options
     assert NO_OPTIONS.as_json() == {}
-    assert options_from_json({"fields": {}}) == NO_OPTIONS
+    assert read(RunOptions, {"fields": {}}) == NO_OPTIONS
 
 
 @pytest.mark.parametrize(
@@ -87,7 +84,7 @@ def test_long_values_are_cut_or_left_out(payload, settings, value, is_cut):
 
 
 def test_every_field_is_missing_without_a_payload():
-    options = options_from_json({"fields": {"a": "/a"}})
+    options = read(RunOptions, {"fields": {"a": "/a"}})
 
     assert options.field_values(None) == {"a": FieldValue(type="missing", value=None)}
 
@@ -117,17 +114,9 @@ def test_every_field_is_missing_without_a_payload():
 )
 def test_invalid_fields_are_refused_with_their_pointer(fields, pointer):
     with pytest.raises(Invalid) as refusal:
-        options_from_json({"fields": fields})
+        read(RunOptions, {"fields": fields})
 
     assert [fault.pointer for fault in refusal.value.faults] == [pointer]
-
-
-def test_change_replaces_or_resets_the_fields():
-    options = options_from_json({"fields": {"a": "/a"}})
-
-    assert changed_options(options, {}) == options
-    assert changed_options(options, {"fields": {"b": "/b"}}) == options_from_json({"fields": {"b": "/b"}})
-    assert changed_options(options, {"fields": None}) == NO_OPTIONS
 
 
 @pytest.mark.parametrize(
@@ -139,27 +128,7 @@ def test_change_replaces_or_resets_the_fields():
     ],
 )
 def test_stored_options_that_cannot_be_read_start_no_runs(stored):
-    options = options_from_stored(stored)
+    options = options_from_stored("{}", stored)
 
     assert "can't be read: " in (options.reason_against_runs or "")
     assert options.fields == {}
-
-
-def test_change_of_options_that_cannot_be_read_is_refused_unless_all_are_replaced():
-    options = options_from_stored('{"sandbox": "container"}')
-
-    with pytest.raises(Invalid, match="its stored run options can't be read: Unknown field 'sandbox'"):
-        changed_options(options, {"fields": {"a": "/a"}})
-
-    all_options: dict[str, Any] = dict.fromkeys(OPTION_FIELDS)
-    assert changed_options(options, all_options | {"fields": {"a": "/a"}}) == options_from_json({"fields": {"a": "/a"}})
-
-
-def test_change_of_the_fields_keeps_the_results():
-    results = [{"kind": "slack", "destination": "team"}]
-    options = options_from_json({"fields": {"pr": "/n"}, "results": results})
-
-    assert changed_options(options, {"fields": None}).as_json() == {"results": results}
-    assert changed_options(options, {"results": None}).as_json() == {
-        "fields": {"pr": {"pointer": "/n", "max_characters": 200}}
-    }

@@ -10,18 +10,16 @@ from hookmill.domain.ids import AutomationId
 from hookmill.domain.payload import Parsed, parse
 from hookmill.domain.run_policy import (
     NO_POLICY,
-    POLICY_FIELDS,
     Concurrency,
     Debounce,
     Priority,
     Retry,
     RunPolicy,
     WhenBusy,
-    changed_policy,
-    policy_from_json,
     policy_from_stored,
     superseded_by_debounce,
 )
+from hookmill.domain.spec import read
 from tests.inputs.extreme_payloads import EXTREME_VALUES, payload_with
 
 
@@ -41,17 +39,17 @@ def test_policy_converts_to_json_and_back_without_change():
         pause_after_failures=4,
     )
 
-    assert policy_from_json(policy.as_json()) == policy
+    assert read(RunPolicy, policy.as_json()) == policy
     assert policy_from_stored(json.dumps(policy.as_json())) == policy
     assert NO_POLICY.as_json() == {}
 
 
 def test_omitted_fields_have_defaults():
-    policy = policy_from_json({"concurrency": {}, "debounce": {"seconds": 5}})
+    policy = read(RunPolicy, {"concurrency": {}, "debounce": {"seconds": 5}})
 
     assert policy.concurrency == Concurrency(key=(), limit=1, when_busy=WhenBusy.QUEUE)
     assert policy.debounce == Debounce(seconds=5, max_seconds=50)
-    assert policy_from_json({"concurrency": {"key": "/a"}}).concurrency == Concurrency(key=("/a",))
+    assert read(RunPolicy, {"concurrency": {"key": "/a"}}).concurrency == Concurrency(key=("/a",))
 
 
 @pytest.mark.parametrize(
@@ -89,7 +87,7 @@ def test_omitted_fields_have_defaults():
 )
 def test_unusable_policy_is_refused_with_its_pointer(source, pointer):
     with pytest.raises(Invalid) as refused:
-        policy_from_json(source)
+        read(RunPolicy, source)
 
     assert [fault.pointer for fault in refused.value.faults] == [pointer]
 
@@ -105,25 +103,7 @@ def test_unusable_policy_is_refused_with_its_pointer(source, pointer):
 def test_stored_policy_that_cannot_be_read_starts_no_runs(stored):
     policy = policy_from_stored(stored)
 
-    assert policy.unreadable is not None
     assert "can't be read: " in (policy.reason_against_runs or "")
-
-
-@pytest.mark.parametrize("changes", [{}, {"priority": "high"}, {"concurrency": {"limit": 2}}])
-def test_policy_that_cannot_be_read_must_be_replaced_as_a_whole(changes):
-    policy = policy_from_stored('{"concurrency": {"limit": 2, "per": "hour"}, "priority": "low"}')
-
-    with pytest.raises(Invalid, match="its stored run policy can't be read: Unknown field 'per'"):
-        changed_policy(policy, changes)
-
-    assert changed_policy(policy, dict.fromkeys(POLICY_FIELDS)) == NO_POLICY
-
-
-def test_change_leaves_other_fields_alone_and_none_resets_a_field():
-    policy = policy_from_json({"debounce": {"seconds": 5}, "priority": "low"})
-
-    assert changed_policy(policy, {"priority": "high"}).debounce == policy.debounce
-    assert changed_policy(policy, {"debounce": None}) == policy_from_json({"priority": "low"})
 
 
 @pytest.mark.parametrize(
@@ -248,7 +228,7 @@ def test_every_problem_of_a_policy_is_reported_with_its_pointer():
     source = {"concurrency": {"limit": 0, "per": "hour"}, "retry": {"exit_codes": [1, 256]}, "priority": "urgent"}
 
     with pytest.raises(Invalid) as refused:
-        policy_from_json(source)
+        read(RunPolicy, source)
 
     assert [(fault.pointer, fault.message) for fault in refused.value.faults] == [
         ("/concurrency/per", "Unknown field 'per'. Known fields: key, limit, when_busy."),

@@ -4,7 +4,7 @@ import pytest
 
 from hookmill.domain.errors import Invalid
 from hookmill.domain.masking import SECRET_BYTES_MIN
-from hookmill.domain.run_options import NO_OPTIONS, changed_options, options_from_json
+from hookmill.domain.run_options import NO_OPTIONS, RunOptions
 from hookmill.domain.run_secrets import (
     DEFAULT_ALLOWED,
     RunSecret,
@@ -12,11 +12,12 @@ from hookmill.domain.run_secrets import (
     allowed_pattern,
 )
 from hookmill.domain.secret import RUN_SECRET_CHARACTERS_MIN, usable_secret_for_runs
+from hookmill.domain.spec import read
 
 
 def test_secret_has_the_variable_of_its_name_or_another_one():
     source = ["NPM_TOKEN", "GH_TOKEN=BILLING_GH_TOKEN", "A=A"]
-    options = options_from_json({"secrets": source})
+    options = read(RunOptions, {"secrets": source})
 
     assert options.run_secrets == (
         RunSecret(variable="NPM_TOKEN", name="NPM_TOKEN"),
@@ -24,7 +25,7 @@ def test_secret_has_the_variable_of_its_name_or_another_one():
         RunSecret(variable="A", name="A"),
     )
     assert options.as_json() == {"secrets": ["NPM_TOKEN", "GH_TOKEN=BILLING_GH_TOKEN", "A"]}
-    assert changed_options(options, {"secrets": None}) == NO_OPTIONS == options_from_json({"secrets": []})
+    assert read(RunOptions, {"secrets": None}) == NO_OPTIONS == read(RunOptions, {"secrets": []})
 
 
 @pytest.mark.parametrize(
@@ -54,7 +55,7 @@ def test_secret_has_the_variable_of_its_name_or_another_one():
 )
 def test_unusable_secret_is_refused_with_its_pointer(source, pointer):
     with pytest.raises(Invalid) as refused:
-        options_from_json({"secrets": source})
+        read(RunOptions, {"secrets": source})
 
     assert refused.value.faults[0].pointer == pointer
 

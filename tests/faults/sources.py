@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from hookmill.domain.webhook import AuthMode
 from hookmill.management import Management, WebhookWithSecret
 from tests.faults.senders import Event
+from tests.support.automations import automation_created
 from tests.support.service import operator
 
 FILLER_BYTES = (0, 10, 300, 5_000)
@@ -68,9 +69,7 @@ def create_sources(management: Management, *, runner: str | None = None) -> list
         if payload is not None:
             filter_["payload"] = payload
         trigger = {"provider": "webhook", "event": "received", "filter": filter_}
-        automation = management.automations.create(
-            may, name, prompt="Look.", triggers=[trigger], enabled=enabled, runner=runner
-        )
+        automation = automation_created(management, may, name, triggers=[trigger], enabled=enabled, runner=runner)
         return str(automation.id)
 
     always = create_automation("always", webhooks[:1], None)

@@ -30,6 +30,7 @@ from tests.faults.parts import Part, parts_of, wait_until_announced
 from tests.faults.senders import Event, LoadGenerator, PersistentConnection, delivery_request, exchange
 from tests.faults.small_disk import SmallDisk
 from tests.faults.tcp_proxy import TcpProxy
+from tests.support.automations import automation_created
 from tests.support.counts import count
 from tests.support.loaded import Command
 from tests.support.postgres import PostgresServer
@@ -57,7 +58,7 @@ def automated_webhook_of(service: Service) -> tuple[WebhookWithSecret, str]:
         may = operator(management)
         webhook = management.webhooks.create(may, "automated")
         trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
-        return webhook, management.automations.create(may, "all", prompt="Look.", triggers=[trigger]).id
+        return webhook, automation_created(management, may, "all", triggers=[trigger]).id
 
 
 def unique_body() -> bytes:

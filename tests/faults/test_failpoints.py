@@ -12,6 +12,7 @@ from hookmill.management import Management, WebhookWithSecret
 from tests.faults.audit import count_rows
 from tests.faults.fault_injection import AdmissionFault, serving_with_faults
 from tests.faults.senders import PersistentConnection, delivery_request, exchange, exchange_simultaneously
+from tests.support.automations import automation_created
 from tests.support.service import Answer, Service, operator
 from tests.support.waiting import until
 
@@ -51,7 +52,7 @@ class FailingService:
         """A new webhook whose deliveries start a run."""
         webhook = management.webhooks.create(may, name)
         trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
-        management.automations.create(may, name, prompt="Look.", triggers=[trigger])
+        automation_created(management, may, name, triggers=[trigger])
         return webhook
 
     def count_rows(self, webhook: WebhookWithSecret) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ from hookmill.management import WebhookWithSecret
 from hookmill.sandbox import cgroup
 from hookmill.sandbox.cgroup import usable_cgroup
 from tests.faults.small_disk import ext4_disk
+from tests.support.automations import automation_created
 from tests.support.debian import program
 from tests.support.git_server import GitServer, SourceRepository, serve_over_http, tree_entry
 from tests.support.loaded import Forked, hookmill
@@ -163,7 +164,7 @@ def automated_webhook(
             "event": "received",
             "filter": {"webhook_ids": [webhook.webhook.uid], **delivery_filter},
         }
-        management.automations.create(may, runner, prompt="Look.", runner=runner, triggers=[trigger], options=options)
+        automation_created(management, may, runner, runner=runner, triggers=[trigger], options=options)
         return webhook
 
 

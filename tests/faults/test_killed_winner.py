@@ -9,6 +9,7 @@ from tests.faults.audit import count_rows
 from tests.faults.fault_injection import AdmissionFault, serving_with_faults
 from tests.faults.parts import Part, kill_part
 from tests.faults.senders import PersistentConnection, delivery_request, exchange
+from tests.support.automations import automation_created
 from tests.support.service import Answer, operator, serving
 from tests.support.waiting import until
 
@@ -29,7 +30,7 @@ def test_waiting_copy_is_accepted_if_the_process_of_the_first_is_killed(postgres
             may = operator(management)
             webhook = management.webhooks.create(may, "copied")
             trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
-            management.automations.create(may, "all", prompt="Look.", triggers=[trigger])
+            automation_created(management, may, "all", triggers=[trigger])
         request = delivery_request(webhook, b'{"event": 1}')
 
         # At this step, the transaction has claimed the identity.

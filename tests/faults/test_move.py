@@ -19,6 +19,7 @@ from hookmill.domain.errors import Conflict, StoreUnavailable
 from hookmill.settings import Settings
 from tests.faults.mover import move_until
 from tests.faults.parts import all_processes_of, still_running
+from tests.support.automations import automation_created
 from tests.support.counts import only_in_proof
 from tests.support.loaded import Command, Forked
 from tests.support.odd_rows import fill, relations, rows_of_postgres, rows_of_sqlite
@@ -196,9 +197,7 @@ def test_service_continues_on_postgresql_where_it_stopped_on_sqlite(tmp_path: Pa
         with service.management() as management:
             webhook = management.webhooks.create(operator(management), "source")
             trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
-            management.automations.create(
-                operator(management), "note", prompt="Look.", triggers=[trigger], runner="note"
-            )
+            automation_created(management, operator(management), "note", triggers=[trigger], runner="note")
         accepted = [service.post(webhook, b'{"number": %d}' % number).delivery_id for number in range(3)]
         until(lambda: notes.exists() and notes.read_text(), "the first run has begun")
         assert move.run() == 1

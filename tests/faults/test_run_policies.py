@@ -15,6 +15,7 @@ import pytest
 from hookmill.domain.ids import RunKey
 from hookmill.domain.run import Run, RunState
 from hookmill.management import Management, WebhookWithSecret
+from tests.support.automations import automation_created
 from tests.support.counts import count, only_in_proof
 from tests.support.loaded import Command
 from tests.support.service import Service, operator, serving
@@ -53,8 +54,8 @@ class ServiceWithWorkers:
         """A new webhook whose deliveries start runs with this policy."""
         webhook = self.management.webhooks.create(self.may, "pull requests")
         trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
-        self.management.automations.create(
-            self.may, "review", prompt="Review it.", runner="agent", triggers=[trigger], policy=policy
+        automation_created(
+            self.management, self.may, "review", prompt="Review it.", runner="agent", triggers=[trigger], policy=policy
         )
         return webhook
 

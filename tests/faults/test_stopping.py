@@ -24,6 +24,7 @@ from tests.faults.parts import (
     wait_until_announced,
 )
 from tests.faults.senders import Event, LoadGenerator, PersistentConnection, delivery_request, exchange
+from tests.support.automations import automation_created
 from tests.support.loaded import Command
 from tests.support.service import Service, operator, serving
 from tests.support.waiting import until
@@ -101,7 +102,7 @@ def test_stops_under_load_lose_and_double_no_delivery_or_run(tmp_path: Path):
             may = operator(management)
             webhook = management.webhooks.create(may, "source")
             trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
-            automation = management.automations.create(may, "all", prompt="Look.", triggers=[trigger])
+            automation = automation_created(management, may, "all", triggers=[trigger])
         automations = frozenset({str(automation.id)})
         with LoadGenerator(
             [service.port],

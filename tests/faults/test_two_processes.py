@@ -26,6 +26,7 @@ from tests.faults.senders import (
     exchange,
     exchange_simultaneously,
 )
+from tests.support.automations import automation_changed, automation_created
 from tests.support.counts import count, only_in_proof
 from tests.support.postgres import Postgres
 from tests.support.service import Answer, Service, operator, serving
@@ -325,7 +326,7 @@ def test_deleted_webhook_accepts_no_delivery_in_any_process(pair: Pair):
             {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [each.webhook.uid for each in some]}}
             for some in (webhooks[::2], webhooks[1::2])
         ]
-        management.automations.create(may, "of deleted webhooks", prompt="Look.", triggers=triggers)
+        automation_created(management, may, "of deleted webhooks", triggers=triggers)
         returned_at = [float("inf")] * ROUNDS
         newest = 0
 
@@ -360,7 +361,7 @@ def test_disabled_automation_starts_no_run_in_any_process(pair: Pair):
         may, webhook = new_webhook(management, "automated")
         token = webhook.reveal()
         trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
-        automation = management.automations.create(may, "toggled", prompt="Look.", triggers=[trigger])
+        automation = automation_created(management, may, "toggled", triggers=[trigger])
         with ConcurrentSenders(pair, lambda _: Target(webhook, token)) as senders:
             began = time.monotonic()
             for number in range(2 * ROUNDS):
@@ -389,14 +390,14 @@ def test_run_records_the_version_whose_filter_matched_its_delivery(pair: Pair):
             filter_ = {"webhook_ids": [webhook.webhook.uid], "payload": {"side": [side]}}
             return [{"provider": "webhook", "event": "received", "filter": filter_}]
 
-        automation = management.automations.create(may, "edited", prompt="Look.", triggers=triggers(sides[0]))
+        automation = automation_created(management, may, "edited", triggers=triggers(sides[0]))
 
         def new_event(chance: random.Random, number: int) -> Event:
             return Event(webhook, b'{"number": %d, "side": "%s"}' % (number, chance.choice(sides).encode()))
 
         with LoadGenerator(pair.ports, new_event, random.Random(8), senders=CONCURRENT_SENDERS, per_second=200) as load:
             for number in range(1, ROUNDS + 1):
-                changed = management.automations.change(may, automation.id, triggers=triggers(sides[number % 2]))
+                changed = automation_changed(management, may, automation.id, triggers=triggers(sides[number % 2]))
                 runs_of_version = (
                     f"SELECT 1 FROM runs WHERE webhook_no = {webhook.webhook.no}"
                     f" AND automation_version = {changed.version} LIMIT 1"

@@ -22,6 +22,7 @@ from hookmill.web.dashboard.access import cookie_name
 from tests.faults.senders import Event, LoadGenerator, delivery_request, exchange
 from tests.faults.sources import Source, create_sources
 from tests.faults.tcp_proxy import TcpProxy
+from tests.support.automations import automation_created
 from tests.support.hosts import Host, Network, ProcessOnHost
 from tests.support.ports import free_port
 from tests.support.service import Answer, Service, operator
@@ -265,9 +266,7 @@ def _with_objects(hosts: Sequence[HookmillHost], url: str, directory: Path) -> T
 
 def _gated_automation(management: Management, webhook: WebhookWithSecret) -> str:
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
-    automation = management.automations.create(
-        operator(management), "gated", prompt="Look.", triggers=[trigger], runner="gated"
-    )
+    automation = automation_created(management, operator(management), "gated", triggers=[trigger], runner="gated")
     return str(automation.id)
 
 

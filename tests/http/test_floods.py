@@ -18,6 +18,7 @@ from tests.faults.parts import Part, parts_of
 from tests.http.conftest import UNLIMITED
 from tests.http.hostile_requests import Target, valid_delivery
 from tests.http.raw_http import RawAnswer, RawConnection
+from tests.support.automations import automation_created
 from tests.support.service import Service, operator, serving
 from tests.support.waiting import stalls, until
 
@@ -100,7 +101,7 @@ def test_worst_bodies_use_bounded_time_and_memory(service: Service, management: 
     other = management.webhooks.create(may, "worst")
     filter_ = {"webhook_ids": [other.webhook.uid], "payload": {"a": {"b": ["c"]}}}
     trigger = {"provider": "webhook", "event": "received", "filter": filter_}
-    management.automations.create(may, "reads every body", prompt="Look.", triggers=[trigger])
+    automation_created(management, may, "reads every body", triggers=[trigger])
     events = [(body, {"X-Service-Delivery-Id": f"worst {number}"}) for number, body in enumerate(worst_bodies() * 8)]
 
     parse_seconds = [seconds_to_parse([body for body, _ in events])]

@@ -13,11 +13,12 @@ from hookmill.domain.errors import Conflict
 from hookmill.domain.ids import RunKey, time_ordered_key
 from hookmill.domain.run import RunState
 from hookmill.domain.run_options import OPTION_FIELDS
-from hookmill.domain.run_policy import POLICY_FIELDS
+from hookmill.domain.run_policy import RunPolicy
 from hookmill.store.firing import fire_due
 from hookmill.store.runs import held
 from hookmill.store.webhooks import increment_revisions
 from tests.inputs.service import InProcessService
+from tests.support.automations import automation_created
 from tests.support.triggers import cron_fired, received
 
 UNREADABLE = {
@@ -36,7 +37,8 @@ class DamagedAutomation:
         self.webhook = self.world.webhook("damaged")
         trigger = received(self.webhook.webhook.uid)
         self.triggers = [trigger, SCHEDULE]
-        self.id = self.world.management.automations.create(
+        self.id = automation_created(
+            self.world.management,
             self.world.may,
             "damaged",
             prompt="Look.",
@@ -148,7 +150,7 @@ def test_every_page_works_and_says_what_cannot_be_read(damaged, part):
 def test_change_is_refused_until_it_replaces_what_cannot_be_read(damaged, part):
     damaged.store(part, UNREADABLE[part])
     replacements = {
-        "policy": dict.fromkeys(POLICY_FIELDS) | {"concurrency": {"limit": 2}},
+        "policy": dict.fromkeys(RunPolicy.__struct_fields__) | {"concurrency": {"limit": 2}},
         "options": dict.fromkeys(OPTION_FIELDS),
         "triggers": {"triggers": damaged.triggers},
     }

@@ -4,6 +4,7 @@ import pytest
 
 from hookmill.domain.errors import Conflict, HookmillError
 from hookmill.domain.permission import Role
+from tests.support.automations import automation_changed
 from tests.support.world import World
 
 SECRET = "the-secret-of-the-webhook-0123456789"
@@ -26,7 +27,7 @@ def test_each_change_adds_a_line_in_order(world, admin):
     management.webhooks.sync(world.may, uid)
     automation = world.automation("triage", source)
     delivery_id = world.post(source, token=SECRET + "3").delivery_id
-    management.automations.change(world.may, "triage", prompt="Look twice.")
+    automation_changed(management, world.may, "triage", prompt="Look twice.")
     management.log.replay(world.may, delivery_id)
     [run, _] = management.runs.of_delivery(world.may, delivery_id)
     management.runs.cancel(world.may, f"run_{run.id.hex()}")

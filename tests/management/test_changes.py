@@ -6,6 +6,7 @@ from hookmill.domain.errors import Conflict
 from hookmill.domain.permission import Channel, Role
 from hookmill.domain.webhook import AuthMode
 from hookmill.management import UNSET
+from tests.support.automations import automation_changed, automation_created
 from tests.support.triggers import received
 
 
@@ -70,7 +71,7 @@ def test_only_files_can_change_the_definitions_of_their_factory(world):
         lambda: management.webhooks.delete(world.may, "source"),
         lambda: management.webhooks.change(world.may, "source", delivery_id_header="X-Event-Id"),
         lambda: world.automation("another", source),
-        lambda: management.automations.change(world.may, "triage", prompt="Look twice."),
+        lambda: automation_changed(management, world.may, "triage", prompt="Look twice."),
         lambda: management.automations.delete(world.may, "triage"),
     ):
         with pytest.raises(Conflict, match="defined by files"):
@@ -117,8 +118,12 @@ def test_change_without_a_difference_adds_no_version(world):
     source = world.webhook("source")
     before = world.automation("triage", source, payload={"action": ["opened"]})
 
-    after = world.management.automations.change(
-        world.may, "triage", prompt=before.prompt, triggers=[trigger.as_json() for trigger in before.triggers]
+    after = automation_changed(
+        world.management,
+        world.may,
+        "triage",
+        prompt=before.prompt,
+        triggers=before.spec.as_json()["triggers"],
     )
 
     assert after.version == before.version == 1
@@ -129,7 +134,7 @@ def test_automation_of_another_factory_does_not_change_a_webhook(world):
     other_factory = world.operator_of_new_factory()
     trigger = received(source.webhook.uid)
 
-    world.management.automations.create(other_factory, "theirs", prompt="Look.", triggers=[trigger])
+    automation_created(world.management, other_factory, "theirs", triggers=[trigger])
 
     assert world.management.webhooks.get(world.may, "source").revision == source.webhook.revision
 

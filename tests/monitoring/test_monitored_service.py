@@ -20,6 +20,7 @@ from hookmill.domain.run import RunState
 from hookmill.management import WebhookWithSecret
 from tests.faults.parts import Part, kill_part, parts_of, wait_until_announced
 from tests.monitoring.test_files import dashboard_queries, page_queries, rule_queries
+from tests.support.automations import automation_created
 from tests.support.collector import Collector, ReceivedSpan, collecting
 from tests.support.counts import only_in_proof
 from tests.support.link import Link
@@ -119,7 +120,8 @@ def monitored(request, tmp_path_factory):
         with service.management() as management:
             may = operator(management)
             webhook = management.webhooks.create(may, "source")
-            management.automations.create(
+            automation_created(
+                management,
                 may,
                 "triage",
                 prompt="Look.",

@@ -14,6 +14,7 @@ from hookmill.management import Management
 from hookmill.store.keys.sealing import KeyRing, as_text, new_master_key
 from tests.api.client import Api, StockedFactory
 from tests.inputs.commands import run
+from tests.support.automations import automation_created
 from tests.support.world import PUBLIC_URL, World
 
 FACTORY = "/factories/default"
@@ -90,7 +91,7 @@ def add_variants(world: World, api: Api, stocked: StockedFactory) -> None:
         "payload": json.loads(FILTER, parse_float=Decimal),
     }
     trigger = {"provider": "webhook", "event": "received", "filter": filter_}
-    management.automations.create(may, "exact", prompt="Look.", triggers=[trigger], enabled=False)
+    automation_created(management, may, "exact", triggers=[trigger], enabled=False)
     for body in (b'{"action": "opened", "of": "default"}', b"no JSON", b"[]"):
         world.post(stocked.webhook, body)
     world.post(stocked.webhook, b"{}", token="wrong")

@@ -18,7 +18,7 @@ def test_fields_keep_their_order_and_those_of_an_extension_are_last():
     extended = Pair(first=1, second="2").extended(Triple, third=True)
 
     assert extended == Triple(first=1, second="2", third=True)
-    assert extended.as_json() == b'{"first":1,"second":"2","third":true}'
+    assert extended.encoded() == b'{"first":1,"second":"2","third":true}'
     assert list(view.plain(extended)) == ["first", "second", "third"]
 
 

@@ -21,7 +21,8 @@ from hookmill.domain.results import (
     ResultKind,
     plan_results,
 )
-from hookmill.domain.run_options import options_from_json
+from hookmill.domain.run_options import RunOptions
+from hookmill.domain.spec import read
 from hookmill.results.destinations import AnyDestination
 from tests.results import scene
 
@@ -88,13 +89,13 @@ def planned(kind: ResultKind, destination: ResultDestinationKind) -> PlannedResu
     every = read_glob("*")
     assert every is not None
     rules = DestinationRules(kind=destination, repositories=(every,), has_app=True)
-    declared = options_from_json({"results": [{"kind": kind.value, "destination": "x"}]}).results
+    declared = read(RunOptions, {"results": [{"kind": kind.value, "destination": "x"}]}).results
     [result] = plan_results(declared, json.dumps(scene.PULL_REQUEST).encode(), "a", {"x": rules})
     return result
 
 
 def is_read(source: dict[str, Any]) -> bool:
     try:
-        return len(options_from_json({"results": [source]}).results) == 1
+        return len(read(RunOptions, {"results": [source]}).results) == 1
     except Invalid:
         return False

@@ -13,7 +13,8 @@ from hookmill.domain.results import (
     plan_results,
 )
 from hookmill.domain.run import Ended, RunState
-from hookmill.domain.run_options import options_from_json
+from hookmill.domain.run_options import RunOptions
+from hookmill.domain.spec import read
 from hookmill.store import results
 from hookmill.store.results import ClaimedResult, Outcome, Sent
 from hookmill.store.runs import attempts, claims
@@ -54,7 +55,7 @@ class Scene:
         self.now += int(seconds * 1_000_000)
 
     def queue(self, *declared: Any, payload: Any = PULL_REQUEST, **automation: Any) -> RunKey:
-        options = options_from_json({"results": list(declared)})
+        options = read(RunOptions, {"results": list(declared)})
         return self.backlog.queue(
             self.backlog.automation(options=options, **automation), payload=json.dumps(payload).encode()
         )

@@ -13,8 +13,9 @@ import pytest
 
 from hookmill.domain.agent_report import AgentReport
 from hookmill.domain.ids import RunKey, run_id
-from hookmill.domain.run_options import options_from_json
+from hookmill.domain.run_options import RunOptions
 from hookmill.domain.run_outputs import OutputText
+from hookmill.domain.spec import read
 from hookmill.results.delivery import ResultDelivery
 from hookmill.results.destinations import RepositoryDestination
 from hookmill.results.sender import ResultSender
@@ -54,7 +55,7 @@ class PullRequest:
 
     def __init__(self, scene: Scene, github: GitHub, declared: Any = COMMENT, **destination: Any) -> None:
         self.scene = scene
-        self.automation = scene.backlog.automation(options=options_from_json({"results": [declared]}))
+        self.automation = scene.backlog.automation(options=read(RunOptions, {"results": [declared]}))
         credential = destination or {"secret_from": "GITHUB_TOKEN"}
         self.destination = RepositoryDestination(
             url=github.url,

@@ -7,8 +7,9 @@ import pytest
 
 from hookmill.domain.ids import AutomationId, RunKey
 from hookmill.domain.run import RunState
-from hookmill.domain.run_options import options_from_json
-from hookmill.domain.run_policy import policy_from_json
+from hookmill.domain.run_options import RunOptions
+from hookmill.domain.run_policy import RunPolicy
+from hookmill.domain.spec import read
 from hookmill.store import automations, results
 from hookmill.store.backup.adopting import adopt
 from hookmill.store.notices import ATTEMPTS_MAX, CLAIM_US, RESTORED, RETRY_US_MAX
@@ -129,8 +130,8 @@ def decide(scene: Scene) -> None:
 
 def replaced(scene: Scene, *, while_queued: bool) -> tuple[RunKey, RunKey]:
     """A run whose start was reported, and the run for the same commit that has replaced it, which may start."""
-    options = options_from_json({"results": [STATUS]})
-    policy = policy_from_json({"concurrency": {"when_busy": "replace"}})
+    options = read(RunOptions, {"results": [STATUS]})
+    policy = read(RunPolicy, {"concurrency": {"when_busy": "replace"}})
     automation = scene.backlog.automation(options=options, policy=policy)
     older = scene.backlog.queue(automation)
     decide(scene)

@@ -15,6 +15,7 @@ from hookmill.management import Management
 from hookmill.settings import read_settings
 from tests.results.github import CLIENT_ID, GitHub, app_private_key, github_server, pem
 from tests.results.scene import CHECK, COMMENT, PULL_REQUEST, STATUS
+from tests.support.automations import automation_created
 from tests.support.counts import only_in_proof
 from tests.support.loaded import Forked
 from tests.support.service import Service, operator, serving
@@ -39,7 +40,8 @@ def deliver(management: Management, service: Service) -> Any:
     may = operator(management)
     webhook = management.webhooks.create(may, "github")
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
-    management.automations.create(
+    automation_created(
+        management,
         may,
         "review",
         prompt="Review.",

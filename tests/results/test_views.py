@@ -13,6 +13,7 @@ from hookmill.store.results import NotSent, Sent
 from hookmill.store.runs import attempts, claims
 from tests.dashboard.client import Dashboard
 from tests.results.scene import COMMENT, RULES, SLACK, WORKER
+from tests.support.automations import automation_created
 from tests.support.passwords import quick_passwords
 from tests.support.world import World
 
@@ -30,8 +31,8 @@ def dashboard(sqlite_store, quick_passwords, tmp_path):
 
 def test_deliveries_of_results_are_shown_with_their_attempts(dashboard):
     world = dashboard.world
-    automation = world.management.automations.create(
-        world.may, "review", prompt="Look.", triggers=[SCHEDULE], options={"results": [COMMENT, SLACK]}
+    automation = automation_created(
+        world.management, world.may, "review", triggers=[SCHEDULE], options={"results": [COMMENT, SLACK]}
     )
     key = world.management.automations.start_run(world.may, automation.id).id
     with world.database.write() as tx:

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
-from hookmill.domain.automation import Automation, schedule_trigger
+from hookmill.domain.automation import Automation, ScheduleTrigger
 from hookmill.domain.ids import AutomationId, FactoryId
 from hookmill.domain.run import Run
+from hookmill.domain.schedule import Schedule
 from hookmill.store import automations
 from hookmill.store.runs import reading
 from tests.runs.backlog import Backlog
@@ -30,8 +31,7 @@ def scheduled_automation(
         version=1,
         prompt="Report.",
         runner=runner,
-        triggers=(),
-        schedules=(schedule_trigger({"name": "often", "cron": cron}),),
+        triggers=(ScheduleTrigger(event="cron_fired", schedule=Schedule(name="often", cron=cron)),),
         created_at=now,
         updated_at=now,
     )

@@ -35,6 +35,7 @@ from tests.runs.answering import answering
 from tests.runs.backlog import processes_of
 from tests.runs.claude_in_container import KEY
 from tests.runs.samples import always_continue, instruct_when, sample_run
+from tests.support.automations import automation_created
 from tests.support.claude_code import claude_code
 from tests.support.counts import only_in_proof
 from tests.support.docker import docker
@@ -588,7 +589,7 @@ def test_killed_worker_leaves_no_container_and_the_next_one_performs_the_run(eng
         may = operator(management)
         webhook = management.webhooks.create(may, "w")
         trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
-        management.automations.create(may, "a", prompt="Do it.", runner="agent", triggers=[trigger])
+        automation_created(management, may, "a", prompt="Do it.", runner="agent", triggers=[trigger])
         answer = service.post(webhook, b"{}")
         [run] = management.runs.of_delivery(may, answer.delivery_id)
         until((tmp_path / "data" / "runs" / run_id(run.id) / "outputs" / "begun").exists, service.log)

@@ -30,6 +30,7 @@ from tests.runs.test_health import exhausted_file_descriptors
 from tests.runs.test_perform import claim, requeue
 from tests.runs.test_run_files import PACKAGE_FILES, Host, claimed_run, file_rows, new_performer, writing_runner
 from tests.runs.worker import microseconds
+from tests.support.automations import automation_created
 from tests.support.counts import ON_POSTGRES_IN_PROOF
 from tests.support.object_store import ObjectServer, serving_objects
 from tests.support.service import serving
@@ -442,7 +443,7 @@ def test_restarted_service_uploads_files_and_streams_them_to_viewers(tmp_path, s
         may = management.access.operator("default")
         webhook = management.webhooks.create(may, "builds")
         trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
-        management.automations.create(may, "builder", prompt="Build.", triggers=[trigger])
+        automation_created(management, may, "builder", prompt="Build.", triggers=[trigger])
         server.stop()
         service.post(webhook)
         until(lambda: [run.state for run in management.runs.newest(may)] == [RunState.SUCCEEDED], "the run has ended")

@@ -42,6 +42,7 @@ from tests.runs.backlog import Backlog
 from tests.runs.samples import sample_run
 from tests.runs.test_perform import OUR_EXECUTOR, FunctionRunner, claim, ignore
 from tests.runs.worker import microseconds
+from tests.support.automations import automation_changed, automation_created
 
 VALUE = "canary-of-a-run-5e1f"
 NEW_VALUE = "canary-after-rotation-77aa"
@@ -89,7 +90,7 @@ class Installation:
     def automation(self, name: str = "deploy", *, may: MayManage | None = None, **changes: Any) -> str:
         triggers = [{"provider": "webhook", "event": "received", "filter": {"webhook_ids": [self.uid]}}]
         arguments = {"prompt": "Do it.", "triggers": triggers, "options": {"secrets": ["GH_TOKEN"]}, **changes}
-        return self.management.automations.create(may or self.may, name, **arguments).id
+        return automation_created(self.management, may or self.may, name, **arguments).id
 
     def perform(self, automation: str, runner: Any, failures: list[Any] | None = None) -> Run:
         key = self.backlog.queue(automation)
@@ -394,8 +395,8 @@ def test_runner_that_allows_no_secret_is_refused_on_save(
 
     automation = installation.automation()
     with pytest.raises(Invalid, match=problem):
-        installation.management.automations.change(
-            installation.may, automation, runner=runner, options={"secrets": secrets}
+        automation_changed(
+            installation.management, installation.may, automation, runner=runner, options={"secrets": secrets}
         )
 
 
@@ -403,9 +404,9 @@ def test_automation_whose_secret_is_deleted_can_be_changed(installation):
     automation = installation.automation()
     installation.management.secrets.delete(installation.may, "GH_TOKEN")
 
-    changed = installation.management.automations.change(installation.may, automation, prompt="Another.")
+    changed = automation_changed(installation.management, installation.may, automation, prompt="Another.")
 
-    assert changed.options.as_json() == {"secrets": ["GH_TOKEN"]}
+    assert changed.secrets == ("GH_TOKEN",)
 
 
 def test_secret_shows_the_automations_that_get_it(installation):
@@ -435,7 +436,7 @@ def test_secret_never_replaces_a_variable_of_the_runner(settings: Any, variable:
 
 def test_audit_log_names_secrets_and_no_value(installation):
     automation = installation.automation()
-    installation.management.automations.change(installation.may, automation, options={"secrets": None})
+    automation_changed(installation.management, installation.may, automation, options={"secrets": None})
 
     with closing(sqlite3.connect(installation.backlog.url.removeprefix("sqlite:///"))) as connection:
         details = [json.loads(row[0]) for row in connection.execute("SELECT details FROM audit_log ORDER BY id")]

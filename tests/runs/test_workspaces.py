@@ -43,6 +43,7 @@ from tests.runs.backlog import Backlog
 from tests.runs.samples import always_continue, sample_run
 from tests.runs.test_perform import claim, new_performer, with_settings
 from tests.runs.worker import microseconds
+from tests.support.automations import automation_created
 from tests.support.git_server import SourceRepository, git, serve_over_http, tree_entry
 from tests.support.service import operator, serving
 from tests.support.stores import migrated_sqlite_file
@@ -490,7 +491,8 @@ def test_service_gives_its_runs_workspaces_and_removes_mirrors(small_disk: Small
         until(lambda: used.exists() is not small_disk.is_mounted, "the large mirror is removed")
         with service.management() as management:
             may = operator(management)
-            automation = management.automations.create(
+            automation = automation_created(
+                management,
                 may,
                 "with a workspace",
                 prompt="Look.",
@@ -542,9 +544,7 @@ def test_slow_repository_leaves_slots_to_other_runs(tmp_path: Path):
             may = operator(management)
             trigger = {"provider": "schedule", "event": "cron_fired", "schedule": {"name": "a", "cron": "@yearly"}}
             with_workspace, without = (
-                management.automations.create(
-                    may, name, prompt="Look.", triggers=[trigger], runner="agent", options=options
-                )
+                automation_created(management, may, name, triggers=[trigger], runner="agent", options=options)
                 for name, options in (("with", {"workspace": {"repository": "app"}}), ("without", {}))
             )
 

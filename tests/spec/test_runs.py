@@ -9,6 +9,7 @@ from hookmill.domain.errors import Conflict, NotFound
 from hookmill.domain.run import PAYLOAD_FILE
 from hookmill.runs.package import write_package
 from tests.spec import shows
+from tests.support.automations import automation_changed, automation_created
 from tests.support.service import operator, serving
 from tests.support.waiting import until
 from tests.support.world import World
@@ -23,7 +24,7 @@ def test_running_service_performs_a_run_with_prompt_and_payload(tmp_path):
         factory = operator(management)
         webhook = management.webhooks.create(factory, "issues")
         trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
-        management.automations.create(factory, "triage", prompt="Sort this out.", triggers=[trigger])
+        automation_created(management, factory, "triage", prompt="Sort this out.", triggers=[trigger])
 
         answer = service.post(webhook, BODY)
 
@@ -108,7 +109,7 @@ def test_run_keeps_the_prompt_with_which_it_was_created(world):
     world.automation("triage", webhook, prompt="As it was.")
     world.post(webhook)
 
-    world.management.automations.change(world.may, "triage", prompt="As it is now.", new_name="sorting")
+    automation_changed(world.management, world.may, "triage", prompt="As it is now.", name="sorting")
 
     [run] = world.runs(webhook)
     assert (run.prompt, run.automation_name, run.automation_version) == ("As it was.", "triage", 1)

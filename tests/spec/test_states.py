@@ -14,6 +14,7 @@ from hookmill.domain.errors import Conflict, NotFound
 from hookmill.domain.webhook import AuthMode
 from hookmill.management import WebhookWithSecret
 from tests.spec import shows
+from tests.support.automations import automation_changed
 from tests.support.world import World
 
 
@@ -238,7 +239,7 @@ def test_automation_withdrawn_during_a_delivery_gets_no_run(world, change):
     changes: dict[str, Callable[[], object]] = {
         "disabled": lambda: world.management.automations.set_enabled(world.may, "triage", False),
         "deleted": lambda: world.management.automations.delete(world.may, "triage"),
-        "given another webhook": lambda: world.management.automations.change(world.may, "triage", triggers=triggers),
+        "given another webhook": lambda: automation_changed(world.management, world.may, "triage", triggers=triggers),
     }
 
     answer = world.post(webhook, interrupted_body(changes[change]))

@@ -15,6 +15,7 @@ from hookmill.domain.delivery import Accepted, Duplicate, Label, RateLimited, Re
 from hookmill.store.admission import window_counts
 from hookmill.store.admission.plan import Acceptance, Plan, Rejection
 from hookmill.store.admission.transaction import WINDOW_US, PlanOutcome, Stale, add_dropped_counts
+from tests.support.automations import automation_changed, automation_created
 
 REJECTED = [Label.REJECTED_AUTH, Label.REJECTED_INVALID_JSON, Label.REJECTED_TOO_LARGE]
 
@@ -230,7 +231,7 @@ def test_only_plans_for_the_current_revision_are_admitted(store):
         lambda management, may: management.webhooks.rotate(may, "source"),
         lambda management, may: management.webhooks.delete(may, "source"),
         lambda management, may: management.automations.set_enabled(may, "triage", False),
-        lambda management, may: management.automations.change(may, "triage", prompt="Look again."),
+        lambda management, may: automation_changed(management, may, "triage", prompt="Look again."),
         lambda management, may: management.automations.delete(may, "triage"),
     ],
     ids=["disable", "rotate", "delete", "disable automation", "change automation", "delete automation"],
@@ -238,7 +239,7 @@ def test_only_plans_for_the_current_revision_are_admitted(store):
 def test_change_of_webhook_or_automation_makes_plans_stale(store, change):
     webhook, other = store.webhook(), store.webhook("other")
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.uid]}}
-    store.management.automations.create(store.may, "triage", prompt="Look.", triggers=[trigger])
+    automation_created(store.management, store.may, "triage", triggers=[trigger])
     webhook = store.management.webhooks.get(store.may, "source")
     plans = [store.plan(webhook), store.plan(other)]
 

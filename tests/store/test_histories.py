@@ -205,7 +205,7 @@ class History:
             assert status is not AttemptStatus.OUTDATED, "no other executor claims the runs of a live worker"
             if status is AttemptStatus.CANCEL_REQUESTED:
                 ended = Ended(state=RunState.CANCELLED)
-            retry = run.policy.retry
+            retry = run.options.retry
             delay = retry.delay_after(run.failures + 1, 1) if retry is not None else None
             if ended.state is RunState.FAILED and retry is not None and delay is not None:
                 due_at = self.now + delay * SECOND

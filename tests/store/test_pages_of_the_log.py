@@ -17,6 +17,7 @@ from hookmill.store.admission.plan import Plan, Rejection
 from hookmill.store.admission.transaction import add_dropped_counts
 from hookmill.store.deliveries import LogRange
 from hookmill.store.runs import pages, reading
+from tests.support.automations import automation_created
 
 DAY = 86_400
 IDENTITIES = ["often", "sometimes", "seldom", None]
@@ -131,7 +132,7 @@ def test_pages_of_runs_contain_the_same_runs_as_a_scan(store):
     webhooks = [store.webhook(name) for name in ("one", "two")]
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhooks[0].uid]}}
     often, seldom, never = (
-        store.management.automations.create(store.may, name, prompt="Look.", triggers=[trigger]).id for name in "abc"
+        automation_created(store.management, store.may, name, triggers=[trigger]).id for name in "abc"
     )
     # The new automations have raised the revision of their webhook.
     webhooks = [store.management.webhooks.get(store.may, name) for name in ("one", "two")]
@@ -192,9 +193,7 @@ def test_pages_of_runs_contain_the_same_runs_as_a_scan(store):
 def test_runs_are_counted_by_delivery_only_within_their_factory(store):
     webhook = store.webhook()
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.uid]}}
-    automations = [
-        store.management.automations.create(store.may, name, prompt="Look.", triggers=[trigger]).id for name in "ab"
-    ]
+    automations = [automation_created(store.management, store.may, name, triggers=[trigger]).id for name in "ab"]
     webhook = store.management.webhooks.get(store.may, "source")
     plans = []
     for triggered in ((), automations[:1], automations):

@@ -17,6 +17,7 @@ from hookmill.store.database import Transaction, open_database
 from hookmill.store.runs import adding, pages, reading, retention
 from tests.store.managed_store import ManagedStore
 from tests.store.query_plans import query_plans
+from tests.support.automations import automation_changed, automation_created
 from tests.support.stores import longer_timeouts
 
 MINUTE = 60_000_000
@@ -35,9 +36,7 @@ def trigger(cron: str = "0 * * * *", **fields: str) -> dict[str, Any]:
 
 
 def automation(store: ManagedStore, *triggers: dict[str, Any], name: str = "report", **fields: Any) -> Automation:
-    return store.management.automations.create(
-        store.may, name, prompt="Look.", triggers=list(triggers or [trigger()]), **fields
-    )
+    return automation_created(store.management, store.may, name, triggers=list(triggers or [trigger()]), **fields)
 
 
 def fire(store: ManagedStore, *, at: str | None = None) -> int:
@@ -260,7 +259,7 @@ def test_paused_automation_does_not_fire(store):
 def test_due_schedule_does_not_fire_if_its_automation_was_disabled(store):
     automation(store)
     store.clock.now = parse_iso("2026-11-23T11:00:00Z")
-    store.management.automations.change(store.may, "report", prompt="New.", enabled=False)
+    automation_changed(store.management, store.may, "report", prompt="New.", enabled=False)
 
     assert fire(store) == 0
 
@@ -286,7 +285,8 @@ def test_deleted_automation_has_no_schedules(store):
 def test_changed_schedule_restarts_while_unchanged_ones_continue(store):
     automation(store, trigger("@every 1h", name="unchanged"), trigger("@every 1h", name="changed"))
     store.clock.now = parse_iso("2026-11-23T10:30:00Z")
-    store.management.automations.change(
+    automation_changed(
+        store.management,
         store.may,
         "report",
         triggers=[
@@ -306,7 +306,7 @@ def test_changed_schedule_restarts_while_unchanged_ones_continue(store):
 
 def test_removed_schedule_does_not_fire(store):
     automation(store, trigger(), trigger("30 * * * *", name="half"))
-    store.management.automations.change(store.may, "report", triggers=[trigger("30 * * * *", name="half")])
+    automation_changed(store.management, store.may, "report", triggers=[trigger("30 * * * *", name="half")])
 
     fire(store, at="2026-11-23T11:00:00Z")
 
@@ -315,7 +315,7 @@ def test_removed_schedule_does_not_fire(store):
 
 def test_next_run_has_the_changed_prompt(store):
     automation(store)
-    store.management.automations.change(store.may, "report", prompt="Look twice.")
+    automation_changed(store.management, store.may, "report", prompt="Look twice.")
 
     fire(store, at="2026-11-23T11:00:00Z")
 
@@ -384,7 +384,7 @@ def test_change_while_a_schedule_fires_does_not_repeat_the_time(store, change):
     automation(store)
     store.clock.now = parse_iso("2026-11-23T11:00:00Z")
     change_thread = threading.Thread(
-        target=lambda: store.management.automations.change(store.may, "report", **change), daemon=True
+        target=lambda: automation_changed(store.management, store.may, "report", **change), daemon=True
     )
 
     with store.database.write() as tx:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from hashlib import sha256
 
 import pytest
@@ -13,6 +14,7 @@ from hookmill.domain.webhook import AuthMode
 from hookmill.store.admission import snapshot as snapshot_module
 from hookmill.store.admission.snapshot import Snapshot
 from tests.store.managed_store import ManagedStore
+from tests.support.automations import automation_created
 
 
 @contextlib.asynccontextmanager
@@ -116,14 +118,12 @@ def test_revalidated_webhook_has_the_rotated_secret(store):
 def test_subscriptions_are_the_enabled_automations_of_the_webhook(store):
     uid = store.webhook().uid
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [uid]}}
-    create = store.management.automations.create
-    enabled = create(store.may, "enabled", prompt="Look.", triggers=[trigger])
-    create(store.may, "disabled", prompt="Look.", triggers=[trigger], enabled=False)
-    create(store.may, "deleted", prompt="Look.", triggers=[trigger])
+    create = partial(automation_created, store.management)
+    enabled = create(store.may, "enabled", triggers=[trigger])
+    create(store.may, "disabled", triggers=[trigger], enabled=False)
+    create(store.may, "deleted", triggers=[trigger])
     store.management.automations.delete(store.may, "deleted")
-    create(
-        store.may, "of another webhook", prompt="Look.", triggers=[trigger | {"filter": {"webhook_ids": ["wh_other"]}}]
-    )
+    create(store.may, "of another webhook", triggers=[trigger | {"filter": {"webhook_ids": ["wh_other"]}}])
 
     async def scene():
         async with snapshot_of(store) as (snapshot, _):
@@ -138,8 +138,8 @@ def test_subscriptions_are_the_enabled_automations_of_the_webhook(store):
 def test_automation_with_unreadable_triggers_affects_no_other(store):
     uid = store.webhook().uid
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [uid]}}
-    broken = store.management.automations.create(store.may, "broken", prompt="Look.", triggers=[trigger])
-    readable = store.management.automations.create(store.may, "readable", prompt="Look.", triggers=[trigger])
+    broken = automation_created(store.management, store.may, "broken", triggers=[trigger])
+    readable = automation_created(store.management, store.may, "readable", triggers=[trigger])
     with store.database.write() as tx:
         tx.run("UPDATE automation_versions SET triggers = '[{' WHERE automation_id = :id", id=broken.id)
 

@@ -34,6 +34,7 @@ from hookmill.store.keys.sealing import KeyRing, MasterKey
 from hookmill.store.runs.files import RunFileStorage
 from hookmill.web.ingress import IngressEndpoint
 from hookmill.web.routes import Routes
+from tests.support.automations import automation_created
 from tests.support.service import Answer
 from tests.support.stores import open_store_database
 
@@ -212,7 +213,7 @@ class World:
             delivery_filter["payload"] = payload
         trigger = {"provider": "webhook", "event": "received", "filter": delivery_filter}
         options.setdefault("prompt", "Look at the delivery.")
-        return self.management.automations.create(self.may, name, triggers=[trigger], **options)
+        return automation_created(self.management, self.may, name, triggers=[trigger], **options)
 
     def operator_of_new_factory(self, name: str = "other") -> MayManage:
         """Create another factory, and return permission for all operations in it."""

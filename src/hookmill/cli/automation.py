@@ -33,18 +33,17 @@ from hookmill.cli.output import (
     utc_with_zone,
 )
 from hookmill.cli.session import factory_session
-from hookmill.domain.automation import TRIGGER_EVENT, TRIGGER_PROVIDER, Automation, Trigger
+from hookmill.domain.automation import TRIGGERS_PART, Automation, AutomationSpec, DeliveryFilter
 from hookmill.domain.errors import Conflict, NotFound
 from hookmill.domain.ids import WebhookUid, run_id
 from hookmill.domain.limits import BODY_BYTES_MAX
-from hookmill.domain.run_policy import NO_POLICY
+from hookmill.domain.spec import read
 from hookmill.domain.text import shown, shown_lines
 from hookmill.domain.webhook import Webhook, WebhookState
 from hookmill.presentation.automation import (
     AutomationInListView,
     AutomationView,
     option_lines,
-    policy_lines,
     schedule_text,
     state_text,
 )
@@ -89,7 +88,7 @@ def create(
     payload_filter = trigger.read_filter()
     prompt_text = prompt.read()
     assert prompt_text is not None, "one of the two options has a value"
-    policy_changes, option_changes = policy.changes(NO_POLICY), run_options.changes()
+    fields = policy.changes() | run_options.changes()
     with factory_session(factory) as session:
         if triggers is None:
             conditions = {
@@ -98,16 +97,14 @@ def create(
                 "payload": payload_filter,
             }
             triggers = [*([_webhook_trigger(without_none(conditions))] if trigger.webhook else []), *schedules]
-        automation = session.management.automations.create(
-            session.may,
-            name,
-            prompt=prompt_text,
-            triggers=triggers,
-            runner=runner,
-            enabled=not disabled,
-            policy=policy_changes,
-            options=option_changes,
-        )
+        fields |= {
+            "name": name,
+            "prompt": prompt_text,
+            "triggers": triggers,
+            "runner": runner,
+            "enabled": not disabled,
+        }
+        automation = session.management.automations.create(session.may, read(AutomationSpec, fields))
         view = _view(session, automation)
     if json:
         print_json(view)
@@ -175,15 +172,14 @@ def show(
         ("State", state_text(automation)),
         *([("Reason", automation.pause_reason)] if automation.pause_reason is not None else []),
         ("Runner", automation.runner),
-        *((label, shown(text)) for label, text in policy_lines(automation.policy)),
-        *((label, shown(text)) for label, text in option_lines(automation.options)),
+        *((label, shown(text)) for label, text in option_lines(automation)),
         ("Version", f"{automation.version} (since {utc_with_zone(automation.updated_at)})"),
     ]
-    for trigger in automation.triggers:
-        pairs.append(("Trigger", ", ".join(shown(_webhook_label(uid, webhooks_by_uid)) for uid in trigger.webhook_ids)))
-        if trigger.event_types:
-            pairs.append(("  events", ", ".join(map(shown, trigger.event_types))))
-        pairs.append(("  filter", json_line(trigger.payload.source) if trigger.payload else _no_filter_text(trigger)))
+    for each in automation.filters:
+        pairs.append(("Trigger", ", ".join(shown(_webhook_label(uid, webhooks_by_uid)) for uid in each.webhook_ids)))
+        if each.event:
+            pairs.append(("  events", ", ".join(map(shown, each.event))))
+        pairs.append(("  filter", json_line(each.payload.source) if each.payload else _no_filter_text(each)))
     pairs += [
         ("Schedule", f"{shown(schedule.name)}: {schedule_text(schedule, next_times.get(schedule.name))}")
         for schedule in automation.schedules
@@ -213,18 +209,13 @@ def change(
     prompt_text = prompt.read()
     payload_filter = trigger.read_filter()
     triggers = trigger.read_triggers()
-    option_changes = run_options.changes()
+    fields = {"name": new_name, "prompt": prompt_text, "triggers": triggers, "runner": runner}
+    patch = without_none(fields) | policy.changes() | run_options.changes()
     changes_schedules = bool(schedules) or trigger.no_schedule
     changes_trigger = (
         bool(trigger.webhook or trigger.event) or payload_filter is not None or trigger.no_filter or trigger.any_event
     )
-    if (
-        (new_name, prompt_text, triggers, runner) == (None, None, None, None)
-        and not changes_trigger
-        and not changes_schedules
-        and not policy.changes(NO_POLICY)
-        and not option_changes
-    ):
+    if not patch and not changes_trigger and not changes_schedules:
         raise typer.BadParameter(
             "give at least one change: --name, --prompt, --webhook, --filter, --event, --schedule, --runner or another "
             "option"
@@ -233,7 +224,7 @@ def change(
     with factory_session(factory) as session, session.management.one_transaction(session.may):
         before = session.management.automations.get(session.may, name_or_id)
         if changes_trigger or changes_schedules:
-            if before.unreadable_triggers is not None:
+            if TRIGGERS_PART in before.unreadable_parts:
                 raise Conflict(f"The triggers of {before.name!r} can't be read. {_REPLACE_ALL_TRIGGERS}")
             changes: dict[str, Any] = {}
             if trigger.webhook:
@@ -242,22 +233,16 @@ def change(
                 changes["payload"] = payload_filter
             if trigger.event or trigger.any_event:
                 changes["event"] = trigger.event
-            present_triggers = [each.as_json() for each in before.triggers]
-            kept_schedules = [] if trigger.no_schedule else [each.as_json() for each in before.schedules]
-            triggers = [
-                *([_changed_trigger(before, changes)] if changes_trigger else present_triggers),
+            present = before.spec.as_json()["triggers"]
+            webhook_triggers = [each for each in present if each["provider"] == "webhook"]
+            kept_schedules = [each for each in present if each["provider"] == "schedule" and not trigger.no_schedule]
+            patch["triggers"] = [
+                *([_changed_trigger(before, webhook_triggers, changes)] if changes_trigger else webhook_triggers),
                 *(schedules or kept_schedules),
             ]
-        automation = session.management.automations.change(
-            session.may,
-            before.id,
-            prompt=prompt_text,
-            triggers=triggers,
-            runner=runner,
-            new_name=new_name,
-            policy=policy.changes(before.policy),
-            options=option_changes,
-        )
+        if patch.get("fields"):
+            patch["fields"] = dict.fromkeys(before.fields) | patch["fields"]
+        automation = session.management.automations.change(session.may, before.id, patch)
         view = _view(session, automation)
     if json:
         print_json(view)
@@ -348,7 +333,7 @@ def _view(session: FactorySession, automation: Automation) -> AutomationView:
 
 
 def _webhook_trigger(trigger_filter: dict[str, Any]) -> dict[str, Any]:
-    return {"provider": TRIGGER_PROVIDER, "event": TRIGGER_EVENT, "filter": trigger_filter}
+    return {"provider": "webhook", "event": "received", "filter": trigger_filter}
 
 
 def _refuse_conditions_without_webhook(**conditions: object) -> None:
@@ -365,8 +350,8 @@ def _starters(automation: Automation, webhooks_by_uid: Mapping[WebhookUid, Webho
     ]
 
 
-def _no_filter_text(trigger: Trigger) -> str:
-    return "none: every delivery" if trigger.matches_every_delivery else "none: every payload of these events"
+def _no_filter_text(conditions: DeliveryFilter) -> str:
+    return "none: every delivery" if conditions.matches_every_delivery else "none: every payload of these events"
 
 
 _REPLACE_ALL_TRIGGERS: Final = (
@@ -374,18 +359,20 @@ _REPLACE_ALL_TRIGGERS: Final = (
 )
 
 
-def _changed_trigger(automation: Automation, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The automation's only webhook trigger after the changes. A change to None removes that condition."""
-    if not automation.triggers and "webhook_ids" in changes:
+def _changed_trigger(
+    automation: Automation, present: Sequence[dict[str, Any]], changes: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The only one of the present webhook triggers after the changes. A change to None removes that condition."""
+    if not present and "webhook_ids" in changes:
         return _webhook_trigger(without_none(changes))
-    if not automation.triggers:
+    if not present:
         raise Conflict(f"Automation {automation.name!r} has no webhook trigger. Add one with --webhook.")
-    if len(automation.triggers) > 1:
+    if len(present) > 1:
         raise Conflict(
-            f"Automation {automation.name!r} has {len(automation.triggers)} triggers, but these options change a "
+            f"Automation {automation.name!r} has {len(present)} triggers, but these options change a "
             f"single trigger. {_REPLACE_ALL_TRIGGERS}"
         )
-    return _webhook_trigger(without_none(automation.triggers[0].as_json()["filter"] | changes))
+    return _webhook_trigger(without_none(present[0]["filter"] | changes))
 
 
 def _uid(session: FactorySession, name_or_uid: str) -> str:

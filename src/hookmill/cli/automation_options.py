@@ -7,9 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from hookmill.cli import inputs, options
-from hookmill.domain.automation import schedule_trigger
 from hookmill.domain.results import json_of_text
-from hookmill.domain.run_policy import Priority, RunPolicy, WhenBusy
+from hookmill.domain.run_policy import Priority, WhenBusy
 from hookmill.domain.schedule import CatchUp
 from hookmill.domain.text import shown
 
@@ -93,7 +92,7 @@ class TriggerOptions:
                     param_hint="--schedule",
                 )
             fields = {"name": name, "cron": cron, "timezone": self.timezone, "catch_up": self.catch_up}
-            triggers.append(schedule_trigger(without_none(fields)).as_json())
+            triggers.append({"provider": "schedule", "event": "cron_fired", "schedule": fields})
         return triggers
 
 
@@ -161,32 +160,28 @@ class PolicyOptions:
         int | None, typer.Option(metavar="N", help="Disable it after N failed runs in a row.")
     ] = None
 
-    def changes(self, current: RunPolicy) -> dict[str, Any]:
-        """The changed JSON fields of the policy. Omitted options keep the current values."""
-        fields = current.as_json()
-        changes: dict[str, Any] = {}
-        key = self.concurrency_key or None
-        if concurrency := without_none({"key": key, "limit": self.concurrency, "when_busy": self.when_busy}):
-            changes["concurrency"] = fields.get("concurrency", {}) | concurrency
-        if debounce := without_none({"seconds": self.debounce, "max_seconds": self.debounce_max}):
+    def changes(self) -> dict[str, Any]:
+        """A JSON merge patch of the automation. Omitted options keep the current values."""
+        debounce = without_none({"seconds": self.debounce, "max_seconds": self.debounce_max})
+        if self.debounce is not None:
             # A new time without its maximum gets the default maximum.
-            unchanged_fields = fields.get("debounce", {}) if self.debounce is None else {}
-            changes["debounce"] = unchanged_fields | debounce
-        retry = without_none(
-            {
-                "attempts": self.retry,
-                "backoff_seconds": self.retry_backoff,
-                "max_backoff_seconds": self.retry_max_backoff,
-                "exit_codes": self.retry_exit_code or None,
-            }
-        )
-        if retry:
-            changes["retry"] = fields.get("retry", {}) | retry
-        if self.priority is not None:
-            changes["priority"] = self.priority.value
-        return changes | without_none(
-            {"max_running": self.max_running, "pause_after_failures": self.pause_after_failures}
-        )
+            debounce["max_seconds"] = self.debounce_max
+        retry = {
+            "attempts": self.retry,
+            "backoff_seconds": self.retry_backoff,
+            "max_backoff_seconds": self.retry_max_backoff,
+            "exit_codes": self.retry_exit_code or None,
+        }
+        key = self.concurrency_key or None
+        changes = {
+            "concurrency": without_none({"key": key, "limit": self.concurrency, "when_busy": self.when_busy}),
+            "debounce": debounce,
+            "retry": without_none(retry),
+            "priority": self.priority,
+            "max_running": self.max_running,
+            "pause_after_failures": self.pause_after_failures,
+        }
+        return {name: value for name, value in changes.items() if value not in (None, {})}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,9 +196,9 @@ class PolicyChanges(PolicyOptions):
         bool, typer.Option("--no-pause-after-failures", help="Never disable it because of failures.")
     ] = False
 
-    def changes(self, current: RunPolicy) -> dict[str, Any]:
+    def changes(self) -> dict[str, Any]:
         return _with_resets(
-            super().changes(current),
+            super().changes(),
             ("concurrency", "concurrency", self.no_concurrency),
             ("debounce", "debounce", self.no_debounce),
             ("retry", "retry", self.no_retry),
@@ -284,7 +279,7 @@ class RunOptionGroup:
     ] = None
 
     def changes(self) -> dict[str, Any]:
-        """The changed JSON fields of the run options."""
+        """A JSON merge patch of the automation."""
         changes = {
             "fields": self._fields(),
             "secrets": self.secret,
@@ -303,7 +298,7 @@ class RunOptionGroup:
                     "pr=/pull_request/number",
                     param_hint="--field",
                 )
-            sources[name] = {"pointer": pointer}
+            sources[name] = {"pointer": pointer, "max_characters": None}
         for maximum in self.field_max or ():
             name, _, number = maximum.partition("=")
             if name not in sources or not _is_short_number(number):
@@ -324,13 +319,12 @@ class RunOptionGroup:
             if any(option is not None for option in (ref, ref_pointer, base, base_pointer, depth)):
                 raise typer.BadParameter("The other options that begin with --workspace- need --workspace")
             return {}
-        workspace = {
+        return {
             "repository": self.workspace,
             "ref": {"pointer": ref_pointer} if ref_pointer is not None else ref,
             "base": {"pointer": base_pointer} if base_pointer is not None else base,
             "depth": int(depth) if depth is not None and _is_short_number(depth) else depth,
         }
-        return without_none(workspace)
 
     def _results(self) -> list[dict[str, Any]]:
         declared = []

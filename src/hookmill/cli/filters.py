@@ -13,7 +13,8 @@ from hookmill.cli.session import factory_session
 from hookmill.domain.errors import Conflict
 from hookmill.domain.ids import delivery_id
 from hookmill.domain.limits import BACKTEST_DELIVERIES_MAX, BODY_BYTES_MAX
-from hookmill.domain.run_policy import policy_from_json
+from hookmill.domain.run_policy import RunPolicy
+from hookmill.domain.spec import read
 from hookmill.presentation.filter import BacktestView, policy_outcome
 
 if TYPE_CHECKING:
@@ -133,11 +134,12 @@ def backtest(
         concurrency_key=concurrency_key,
         debounce=debounce,
     )
-    policy = policy_from_json(
+    policy = read(
+        RunPolicy,
         {
             "concurrency": {"key": list(concurrency_key)} if concurrency_key else None,
             "debounce": {"seconds": debounce} if debounce is not None else None,
-        }
+        },
     )
     payload_filter = inputs.read_filter(filter_json, filter_file)
     with factory_session(factory) as session, progress.activity_bar("Testing the last deliveries"):
@@ -196,18 +198,18 @@ def _test_in_store(
 
     if delivery is None:
         content = inputs.read_bytes(str(body_file), "The body file", BODY_BYTES_MAX)
-        triggers = session.management.automations.get(session.may, str(automation)).triggers
-        return [evaluate_filter(trigger, content, event=body_event) for trigger in triggers]
+        filters = session.management.automations.get(session.may, str(automation)).filters
+        return [evaluate_filter(each, content, event=body_event) for each in filters]
     if automation is not None:
         return [
             session.management.filters.test(
                 session.may,
                 delivery,
-                payload_filter=trigger.payload.source if trigger.payload is not None else None,
-                event_types=trigger.event_types or None,
-                webhooks=trigger.webhook_ids,
+                payload_filter=each.payload.source if each.payload is not None else None,
+                event_types=each.event or None,
+                webhooks=each.webhook_ids,
             )
-            for trigger in session.management.automations.get(session.may, automation).triggers
+            for each in session.management.automations.get(session.may, automation).filters
         ]
     test = session.management.filters.test(
         session.may,

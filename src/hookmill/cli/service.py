@@ -15,6 +15,7 @@ from hookmill.cli import options
 from hookmill.cli.member import sign_in_url
 from hookmill.cli.output import count, print_fields, print_json, print_line, program, utc
 from hookmill.cli.session import read_settings_or_exit
+from hookmill.domain.automation import AutomationSpec, DeliveryFilter, WebhookTrigger
 from hookmill.domain.errors import Conflict
 from hookmill.domain.moment import iso, iso_or_none
 from hookmill.domain.run import PACKAGE_RUNNER, PAYLOAD_FILE
@@ -194,7 +195,7 @@ class StateAfterStart:
 def _set_up(management: Management, settings: Settings) -> StateAfterStart:
     factory, is_new = management.factories.set_up()
     may = management.access.operator(factory.name)
-    created = _create_first_webhook_and_automation(management, may, settings) if is_new else None
+    created = _create_first_webhook_and_automation(management, may) if is_new else None
     token = management.sessions.create_first_link()
     factories = management.factories.all(management.access.operator_of_team())
     return StateAfterStart(
@@ -209,16 +210,15 @@ def _set_up(management: Management, settings: Settings) -> StateAfterStart:
     )
 
 
-def _create_first_webhook_and_automation(
-    management: Management, may: MayManage, settings: Settings
-) -> WebhookWithSecret:
+def _create_first_webhook_and_automation(management: Management, may: MayManage) -> WebhookWithSecret:
     created = management.webhooks.create(may, FIRST_START_NAME)
     management.automations.create(
         may,
-        FIRST_START_NAME,
-        prompt=FIRST_START_PROMPT,
-        triggers=[{"provider": "webhook", "event": "received", "filter": {"webhook_ids": [created.webhook.uid]}}],
-        runner=settings.default_runner,
+        AutomationSpec(
+            name=FIRST_START_NAME,
+            prompt=FIRST_START_PROMPT,
+            triggers=(WebhookTrigger(event="received", filter=DeliveryFilter(webhook_ids=(created.webhook.uid,))),),
+        ),
     )
     return created
 

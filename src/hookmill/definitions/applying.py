@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hookmill.definitions.folder import Files, read_folder
-from hookmill.definitions.keys import OPTION_KEYS, POLICY_KEYS, WebhookKey
+from hookmill.definitions.keys import WebhookKey
 from hookmill.definitions.planning import (
     APPLY_BACKTEST_DELIVERIES,
     SYNC_CHANGE,
@@ -21,6 +21,7 @@ from hookmill.definitions.planning import (
     PlannedAction,
     State,
     Step,
+    applied_spec,
     backtest_warning,
     filters_to_backtest,
     plan_of,
@@ -158,21 +159,21 @@ def backtest(management: Management, may: MayView, definitions: Definitions) -> 
     otherwise None.
     """
     live_uids = {webhook.uid for webhook in management.webhooks.all(may) if webhook.state is not WebhookState.DELETED}
-    for automation, trigger_index, trigger in filters_to_backtest(definitions):
-        uids = [uid for uid in trigger.webhook_ids if uid in live_uids]
+    for automation, trigger_index, conditions in filters_to_backtest(definitions):
+        uids = [uid for uid in conditions.webhook_ids if uid in live_uids]
         if not uids:
             yield None
             continue
         result = management.filters.backtest(
             may,
-            payload_filter=trigger.payload.source if trigger.payload is not None else None,
-            event_types=trigger.event_types or None,
+            payload_filter=conditions.payload.source if conditions.payload is not None else None,
+            event_types=conditions.event or None,
             webhooks=uids,
             last=APPLY_BACKTEST_DELIVERIES,
         )
         matched_count = len(result.matching)
         tested_count = matched_count + len(result.others)
-        yield backtest_warning(automation, trigger_index, trigger, matched_count, tested_count)
+        yield backtest_warning(automation, trigger_index, conditions, matched_count, tested_count)
 
 
 def _plan_and_apply_steps(management: Management, may: MayManage, definitions: Definitions) -> Plan:
@@ -266,31 +267,12 @@ def _apply_webhook(management: Management, may: MayManage, step: Step) -> None:
 def _apply_automation(management: Management, may: MayManage, step: Step) -> None:
     definition = step.definition
     assert isinstance(definition, AutomationDefinition), "a step that creates or changes has a definition"
-    triggers = [trigger.as_json() for trigger in definition.triggers]
-    runner = definition.runner or management.config.default_runner
-    if step.action is PlannedAction.CREATE:
-        management.automations.create(
-            may,
-            definition.name,
-            prompt=definition.prompt,
-            triggers=triggers,
-            runner=runner,
-            enabled=definition.enabled is not False,
-            policy=definition.policy.as_json(),
-            options=definition.options.as_json(),
-        )
+    default_runner = management.config.default_runner
+    if step.id is None:
+        management.automations.create(may, applied_spec(definition, None, default_runner))
         return
-    changed_keys = {change.key for change in step.changes}
-    management.automations.change(
-        may,
-        str(step.id),
-        prompt=definition.prompt if "prompt" in changed_keys else None,
-        triggers=triggers if "triggers" in changed_keys else None,
-        runner=runner if "runner" in changed_keys else None,
-        enabled=definition.enabled if "enabled" in changed_keys else None,
-        policy={key: definition.policy.as_json().get(key) for key in POLICY_KEYS if key in changed_keys},
-        options={key: definition.options.as_json().get(key) for key in OPTION_KEYS if key in changed_keys},
-    )
+    existing = management.automations.get(may, step.id)
+    management.automations.redefine(may, step.id, applied_spec(definition, existing, default_runner))
 
 
 def _problems_of(step: Step, error: HookmillError) -> list[Problem]:

@@ -88,13 +88,12 @@ def _automation_file(automation: Automation, stem: str, name_by_uid: Mapping[str
             f"The stored {' and '.join(parts)} of automation {automation.name!r} can't be read. Replace all of it, and "
             "then export. Nothing was written."
         )
-    content: dict[str, Any] = {"name": automation.name} if automation.name != stem else {}
-    if not automation.enabled:
-        content["enabled"] = False
-    if automation.runner != default_runner:
-        content["runner"] = automation.runner
-    content |= automation.policy.as_json() | automation.options.as_json()
-    content["triggers"] = [trigger.as_json() for trigger in automation.all_triggers]
+    content = automation.spec.as_json()
+    del content["prompt"]
+    if automation.name == stem:
+        del content["name"]
+    if automation.runner == default_runner:
+        del content["runner"]
     comment_by_uid = {
         uid: "".join(character if character.isprintable() else "?" for character in name)
         for uid, name in name_by_uid.items()

@@ -4,21 +4,34 @@ import json
 from importlib import resources
 from typing import Any
 
-from hookmill.definitions.keys import AUTOMATION_KEYS
 from hookmill.domain import spec
+from hookmill.domain.automation import AutomationWithoutPrompt
 from hookmill.domain.definition_run import DefinitionKind
 from hookmill.domain.results import OPTIONAL_FIELDS, DeclaredResult
-from hookmill.domain.run_options import RunOptions
-from hookmill.domain.run_policy import RunPolicy
 
 
 def schema(kind: DefinitionKind) -> bytes:
     """The JSON Schema (2020-12) of a kind of file; for automations, of the front matter."""
     document = json.loads(resources.files(__package__).joinpath("schemas", f"{kind}.schema.json").read_bytes())
     if kind is DefinitionKind.AUTOMATION:
-        fields, components = spec.schemas(RunPolicy, RunOptions, ref_template="#/$defs/{name}")
-        properties = document["properties"] | {name: _without_null(field) for name, field in fields.items()}
-        document["properties"] = {name: properties[name] for name in AUTOMATION_KEYS}
+        fields, components = spec.schemas(
+            AutomationWithoutPrompt,
+            ref_template="#/$defs/{name}",
+            schema_hook=lambda _: {"$ref": "#/$defs/payload"},
+        )
+        # Files have defaults of their own for the name and the state.
+        document["properties"] = {
+            name: _without_null(field) | document["properties"].get(name, {}) for name, field in fields.items()
+        }
+        uids = components["DeliveryFilter"]["properties"]["webhook_ids"]
+        # As in payload filters, a list is short for `in`.
+        condition = {"type": "object", "properties": {"in": uids}, "required": ["in"], "additionalProperties": False}
+        components["DeliveryFilter"]["properties"]["webhook_ids"] = {"anyOf": [uids, condition]}
+        components["Schedule"]["required"].remove("name")
+        components["Schedule"]["properties"]["name"] = {
+            **document["properties"]["name"],
+            "description": "The name of the schedule, unique in the automation. Default: the automation's name.",
+        }
         components["DeclaredResult"]["allOf"] = [
             {
                 "if": {"properties": {"kind": {"const": kind}}},

@@ -6,8 +6,7 @@ Only this module maps a webhook's keys to the domain's fields. An automation's k
 from enum import StrEnum
 from typing import Final
 
-from hookmill.domain.run_options import OPTION_FIELDS
-from hookmill.domain.run_policy import POLICY_FIELDS
+from hookmill.domain.automation import AutomationWithoutPrompt
 
 
 class WebhookKey(StrEnum):
@@ -31,6 +30,5 @@ class WebhookKey(StrEnum):
         return self.name.lower()
 
 
-POLICY_KEYS: Final = POLICY_FIELDS
-OPTION_KEYS: Final = OPTION_FIELDS
-AUTOMATION_KEYS: Final = ("name", "enabled", "runner", "triggers", *POLICY_KEYS, *OPTION_KEYS)
+AUTOMATION_KEYS: Final = AutomationWithoutPrompt.__struct_fields__
+"""The prompt is below the front matter."""

@@ -1,6 +1,5 @@
 """Read mappings with a fixed set of keys: typed values, and every problem at its line and column."""
 
-import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from typing import Final
 from hookmill.definitions.nodes import MappingNode, Node, ScalarNode
 from hookmill.definitions.problem import Place, Problem
 from hookmill.domain.errors import Invalid
+from hookmill.domain.text import closest_name
 
 
 class ProblemReporter:
@@ -131,15 +131,9 @@ def mapping_reader(
             # The hint may name the right key, whose absence is then no further problem.
             reported_keys.update(re.findall(r"\w+", hint))
             reporter.report(entry.place, hint)
-        elif (suggestion := _closest_key(key, keys)) is not None:
+        elif (suggestion := closest_name(key, keys)) is not None:
             reported_keys.add(suggestion)
             reporter.report(entry.place, f"Unknown key {key[:40]!r}. Did you mean {suggestion}?")
         else:
             reporter.report(entry.place, f"Unknown key {key[:40]!r}. Known keys: {', '.join(keys)}.")
     return MappingReader(node, reporter, frozenset(reported_keys.intersection(keys)))
-
-
-def _closest_key(key: str, keys: Sequence[str]) -> str | None:
-    normalized = {candidate.lower().replace("_", ""): candidate for candidate in keys}
-    matches = difflib.get_close_matches(key.lower().replace("_", "").replace("-", "")[:40], normalized, n=1)
-    return normalized[matches[0]] if matches else None

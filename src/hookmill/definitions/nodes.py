@@ -68,6 +68,16 @@ def to_json(node: Node) -> Json:
             return {key: to_json(entry.value) for key, entry in node.entries.items()}
 
 
+def node_at(node: Node, pointer: str) -> Node | None:
+    """The node at a JSON pointer; None if there is none."""
+    for step in steps_of(pointer):
+        inner = _child(node, step)
+        if inner is None:
+            return None
+        node = inner
+    return node
+
+
 def place_at(node: Node, pointer: str) -> Place:
     """The place of the value at a JSON pointer, or of the nearest existing value around it."""
     for step in steps_of(pointer):

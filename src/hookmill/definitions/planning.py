@@ -8,7 +8,9 @@ from enum import StrEnum
 from hashlib import sha256
 from typing import Any, Final
 
-from hookmill.definitions.keys import OPTION_KEYS, POLICY_KEYS, WebhookKey
+from msgspec import structs
+
+from hookmill.definitions.keys import WebhookKey
 from hookmill.definitions.problem import Problem
 from hookmill.definitions.reading import (
     AutomationDefinition,
@@ -17,7 +19,7 @@ from hookmill.definitions.reading import (
     WebhookDefinition,
     normalized_prompt,
 )
-from hookmill.domain.automation import Automation, Trigger
+from hookmill.domain.automation import STORED_PARTS, Automation, AutomationSpec, DeliveryFilter, changed_fields
 from hookmill.domain.definition_run import DefinitionKind
 from hookmill.domain.ids import WebhookUid
 from hookmill.domain.webhook import Webhook, WebhookState
@@ -219,48 +221,42 @@ _NOT_SETTINGS: Final = {WebhookKey.NAME, WebhookKey.ENABLED}
 
 
 def _automation_step(definition: AutomationDefinition, existing: Automation | None, state: State) -> Step | None:
-    runner = definition.runner or state.default_runner
-    triggers = [trigger.as_json() for trigger in definition.triggers_in_stored_order]
+    spec = applied_spec(definition, existing, state.default_runner)
+    after = {**spec.as_json(), "enabled": spec.enabled}
     if existing is None:
         return Step(
             action=PlannedAction.CREATE,
             kind=DefinitionKind.AUTOMATION,
             name=definition.name,
             id=None,
-            changes=(
-                PlannedChange("runner", None, runner),
-                PlannedChange("triggers", None, triggers),
-                *(PlannedChange(key, None, value) for key, value in _policy_and_options(definition).items()),
-                PlannedChange("prompt", None, definition.prompt),
-                PlannedChange("enabled", None, definition.enabled is not False),
-            ),
+            changes=tuple(PlannedChange(key, None, value) for key, value in after.items() if key != "name"),
             definition=definition,
         )
-    changes: list[PlannedChange] = []
-    if existing.runner != runner:
-        changes.append(PlannedChange("runner", existing.runner, runner))
-    if existing.all_triggers != definition.triggers_in_stored_order:
-        changes.append(PlannedChange("triggers", [trigger.as_json() for trigger in existing.all_triggers], triggers))
-    before, after = _policy_and_options(existing), _policy_and_options(definition)
+    before = {**existing.spec.as_json(), "enabled": existing.enabled}
     # A part that can't be read is replaced as a whole.
-    unreadable_keys = {
-        *(POLICY_KEYS if existing.policy.unreadable is not None else ()),
-        *(OPTION_KEYS if existing.options.unreadable is not None else ()),
+    changed = {
+        *changed_fields(existing, spec),
+        *(name for part in existing.unreadable_parts for name in STORED_PARTS[part]),
     }
-    changes += [
+    changes = [
         PlannedChange(key, before.get(key), after.get(key))
-        for key in (*POLICY_KEYS, *OPTION_KEYS)
-        if before.get(key) != after.get(key) or key in unreadable_keys
+        for key in AutomationSpec.__struct_fields__
+        if key in changed
     ]
-    if normalized_prompt(existing.prompt) != definition.prompt:
-        changes.append(PlannedChange("prompt", existing.prompt, definition.prompt))
-    if definition.enabled is not None and definition.enabled != existing.enabled:
-        changes.append(PlannedChange("enabled", existing.enabled, definition.enabled))
     return _change_step(DefinitionKind.AUTOMATION, existing.id, definition, changes)
 
 
-def _policy_and_options(automation: Automation | AutomationDefinition) -> dict[str, Any]:
-    return automation.policy.as_json() | automation.options.as_json()
+def applied_spec(definition: AutomationDefinition, existing: Automation | None, default_runner: str) -> AutomationSpec:
+    """The automation after applying the file. What the file leaves out has its default, or stays."""
+    spec = structs.replace(definition.spec, runner=definition.spec.runner or default_runner)
+    if existing is None:
+        return spec
+    is_same_prompt = normalized_prompt(existing.prompt) == spec.prompt
+    return structs.replace(
+        spec,
+        prompt=existing.prompt if is_same_prompt else spec.prompt,
+        enabled=existing.enabled if definition.enabled is None else definition.enabled,
+    )
 
 
 def _change_step(
@@ -368,8 +364,8 @@ def _warnings(
     webhooks_by_uid = {webhook.uid: webhook for webhook in state.webhooks}
     uses_by_uid: dict[WebhookUid, list[tuple[AutomationDefinition, str]]] = {}
     for automation in definitions.automations:
-        for trigger_index, trigger in automation.webhook_triggers():
-            for uid_index, uid in enumerate(trigger.webhook_ids):
+        for trigger_index, conditions in automation.filters():
+            for uid_index, uid in enumerate(conditions.webhook_ids):
                 pointer = f"/triggers/{trigger_index}/filter/webhook_ids/{uid_index}"
                 uses_by_uid.setdefault(uid, []).append((automation, pointer))
     for uid, uses in uses_by_uid.items():
@@ -405,18 +401,22 @@ APPLY_BACKTEST_DELIVERIES: Final = 120
 """The number of stored deliveries on which an apply tests each filter."""
 
 
-def filters_to_backtest(definitions: Definitions) -> list[tuple[AutomationDefinition, int, Trigger]]:
-    """The triggers with conditions, each with its automation and its index in the file's list of triggers."""
+def filters_to_backtest(definitions: Definitions) -> list[tuple[AutomationDefinition, int, DeliveryFilter]]:
+    """The filters of triggers with conditions, each with its automation and its index in the file's triggers."""
     return [
-        (automation, trigger_index, trigger)
+        (automation, trigger_index, conditions)
         for automation in definitions.automations
-        for trigger_index, trigger in automation.webhook_triggers()
-        if not trigger.matches_every_delivery
+        for trigger_index, conditions in automation.filters()
+        if not conditions.matches_every_delivery
     ]
 
 
 def backtest_warning(
-    automation: AutomationDefinition, trigger_index: int, trigger: Trigger, matched_count: int, tested_count: int
+    automation: AutomationDefinition,
+    trigger_index: int,
+    conditions: DeliveryFilter,
+    matched_count: int,
+    tested_count: int,
 ) -> Problem | None:
     """A warning if the filter matched none of the tested deliveries. None if it matched one, or none was tested."""
     if matched_count or not tested_count:
@@ -427,5 +427,5 @@ def backtest_warning(
         else "would not have matched the one delivery"
     )
     message = f"This filter {comparison} stored from its webhooks. `hookmill filter test` shows why."
-    part = "payload" if trigger.payload is not None else "event"
+    part = "payload" if conditions.payload is not None else "event"
     return automation.problem(f"/triggers/{trigger_index}/filter/{part}", message)

@@ -7,51 +7,37 @@ column. Only the plan can check what depends on the factory: whether a secret, a
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from difflib import get_close_matches
-from typing import Any, Final, TypeVar
-
-from msgspec import structs
+from typing import Any, Final
 
 from hookmill.definitions.folder import Files, stem_of
-from hookmill.definitions.keys import AUTOMATION_KEYS, OPTION_KEYS, POLICY_KEYS, WebhookKey
+from hookmill.definitions.keys import AUTOMATION_KEYS, WebhookKey
 from hookmill.definitions.mapping import MappingReader, ProblemReporter, mapping_reader
-from hookmill.definitions.nodes import ListNode, MappingNode, Node, ScalarNode, compose, place_at, to_json
+from hookmill.definitions.nodes import ListNode, MappingNode, Node, ScalarNode, compose, node_at, place_at, to_json
 from hookmill.definitions.problem import START, Place, Problem
 from hookmill.definitions.text import has_only_visible_characters, has_unresolved_merge, split_front_matter, text_of
-from hookmill.domain.automation import (
-    PROMPT_CHARACTERS_MAX,
-    SCHEDULE_EVENT,
-    SCHEDULE_PROVIDER,
-    TRIGGER_EVENT,
-    TRIGGER_PROVIDER,
-    TRIGGERS_MAX,
-    WEBHOOKS_PER_TRIGGER_MAX,
-    ScheduleTrigger,
-    Trigger,
-    read_event_types,
-    same_schedule_name_message,
-    schedule_trigger,
-)
-from hookmill.domain.errors import Invalid
+from hookmill.domain.automation import AutomationSpec, DeliveryFilter, ScheduleTrigger, WebhookTrigger
+from hookmill.domain.errors import Fault, Invalid
 from hookmill.domain.expect_every import usable_expect_every
-from hookmill.domain.filters import CONTRACT_OPERATORS, CompiledFilter, compile_filter
-from hookmill.domain.ids import WebhookUid
+from hookmill.domain.filters import CONTRACT_OPERATORS
+from hookmill.domain.json_pointer import steps_of
 from hookmill.domain.name import usable_name
 from hookmill.domain.networks import usable_networks
-from hookmill.domain.run_options import NO_OPTIONS, RunOptions, options_from_json
-from hookmill.domain.run_policy import NO_POLICY, RunPolicy, policy_from_json
-from hookmill.domain.schedule import SCHEDULE_FIELDS, ambiguity_of
+from hookmill.domain.payload import Json
+from hookmill.domain.payload_pointer import value_at
+from hookmill.domain.run_options import OPTION_FIELDS
+from hookmill.domain.run_policy import RunPolicy
+from hookmill.domain.schedule import ambiguity_of
 from hookmill.domain.secret import usable_secret_name
 from hookmill.domain.signatures.generic import GENERIC_SCHEME, GenericHmac
 from hookmill.domain.signatures.rule import allowed_names, scheme_named
 from hookmill.domain.signatures.scheme import Scheme
+from hookmill.domain.spec import read
+from hookmill.domain.text import closest_name
 from hookmill.domain.webhook import AuthMode
 from hookmill.management.compatibility import compatible_delivery_id_header, compatible_event_header
-
-Parsed = TypeVar("Parsed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,24 +74,13 @@ class WebhookDefinition(Definition):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutomationDefinition(Definition):
-    prompt: str
-    runner: str | None
-    """None for the installation's default runner."""
-    triggers: tuple[Trigger | ScheduleTrigger, ...]
-    """In the order of the file."""
-    policy: RunPolicy
-    options: RunOptions
+    spec: AutomationSpec
 
-    def webhook_triggers(self) -> Iterator[tuple[int, Trigger]]:
-        """The triggers that select deliveries, each with its index in the file's list of triggers."""
-        for index, trigger in enumerate(self.triggers):
-            if isinstance(trigger, Trigger):
-                yield index, trigger
-
-    @property
-    def triggers_in_stored_order(self) -> tuple[Trigger | ScheduleTrigger, ...]:
-        """The triggers in the order in which they are stored: schedules follow the triggers on deliveries."""
-        return tuple(sorted(self.triggers, key=lambda trigger: isinstance(trigger, ScheduleTrigger)))
+    def filters(self) -> Iterator[tuple[int, DeliveryFilter]]:
+        """The filters of the triggers that select deliveries, each with its index in the file's list of triggers."""
+        for index, trigger in enumerate(self.spec.triggers):
+            if isinstance(trigger, WebhookTrigger):
+                yield index, trigger.filter
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +113,7 @@ def read_definitions(files: Files, uid_by_name: Mapping[str, str] | None = None)
         warnings += [
             automation.problem("/runner", _RUNNER_IS_A_COMMAND)
             for automation in usable_automations
-            if automation.runner is not None
+            if automation.spec.runner
         ]
     return Definitions(usable_webhooks, usable_automations, tuple(sorted(problems)), tuple(sorted(warnings)))
 
@@ -154,24 +129,27 @@ def problems_beyond_contract(definitions: Definitions) -> list[Problem]:
     of schedules, event types, and some operators. Other implementations have schedules and secrets, too."""
     problems: list[Problem] = []
     for automation in definitions.automations:
-        problems += [automation.problem(f"/{key}", _NO_POLICIES) for key in automation.policy.as_json()]
-        options = structs.replace(automation.options, secrets=()).as_json()
-        problems += [automation.problem(f"/{key}", _NO_OPTIONS) for key in options]
+        fields = automation.spec.as_json()
+        problems += [
+            automation.problem(f"/{key}", _NO_POLICIES) for key in RunPolicy.__struct_fields__ if key in fields
+        ]
+        problems += [
+            automation.problem(f"/{key}", _NO_OPTIONS) for key in OPTION_FIELDS if key in fields and key != "secrets"
+        ]
         problems += [
             automation.problem(f"/triggers/{index}/schedule/{key}", _NO_SCHEDULE_OPTIONS)
-            for index, trigger in enumerate(automation.triggers)
-            if isinstance(trigger, ScheduleTrigger)
-            for key in trigger.schedule_json()
-            if key not in {"name", "cron"}
+            for index, trigger in enumerate(fields["triggers"])
+            for key in ("timezone", "catch_up")
+            if key in trigger.get("schedule", ())
         ]
-        for index, trigger in automation.webhook_triggers():
+        for index, conditions in automation.filters():
             filter_pointer = f"/triggers/{index}/filter"
-            if trigger.event_types:
+            if conditions.event:
                 problems.append(automation.problem(f"{filter_pointer}/event", _NO_EVENT_TYPES))
-            if trigger.payload is not None:
+            if conditions.payload is not None:
                 problems += [
                     automation.problem(f"{filter_pointer}/payload{pointer}", f"{pointer}: {_BEYOND_CONTRACT}")
-                    for pointer in trigger.payload.pointers_beyond_contract
+                    for pointer in conditions.payload.pointers_beyond_contract
                 ]
     return problems
 
@@ -253,7 +231,6 @@ def _automation(
     node = compose(front_matter, reporter.report, first_line=2)
     if node is None and not reporter.count:
         reporter.report(Place(2, 1), "The front matter is empty. An automation needs at least triggers.")
-    prompt = _prompt(prompt_text, prompt_line, reporter)
     mapping = mapping_reader(
         node,
         "The front matter",
@@ -264,47 +241,25 @@ def _automation(
     )
     if mapping is None:
         return None
-    name, enabled, runner = _name(mapping, "automation", file), mapping.boolean("enabled"), mapping.text("runner")
-    triggers = _triggers(mapping, hints, name)
-    policy = _read_keys(mapping, POLICY_KEYS, policy_from_json) or NO_POLICY
-    options = _read_keys(mapping, OPTION_KEYS, options_from_json) or NO_OPTIONS
-    if reporter.count:
-        return None
-    return AutomationDefinition(
-        file=file,
-        name=name,
-        enabled=enabled,
-        node=mapping.node,
-        prompt=prompt,
-        runner=runner,
-        triggers=triggers,
-        policy=policy,
-        options=options,
-    )
-
-
-def _read_keys(
-    mapping: MappingReader, keys: Sequence[str], parse: Callable[[Mapping[str, Any]], Parsed]
-) -> Parsed | None:
-    """The result of `parse` for the values of these keys; None after reporting the faults that it raised."""
-    source = {key: to_json(node) for key in keys if (node := mapping.value_node(key)) is not None}
+    name, enabled = _name(mapping, "automation", file), mapping.boolean("enabled")
+    source = {key: to_json(node) for key in AUTOMATION_KEYS if (node := mapping.value_node(key)) is not None}
+    source |= {"name": name, "enabled": enabled, "prompt": normalized_prompt(prompt_text)}
+    source["triggers"] = _with_defaults_of_files(source.get("triggers"), name)
     try:
-        return parse(source)
+        spec = read(AutomationSpec, source)
     except Invalid as error:
         for fault in error.faults:
-            mapping.reporter.report(place_at(mapping.node, fault.pointer), fault.message)
+            # If the author misspelt a key, this is already a problem.
+            if fault.pointer == "/prompt":
+                reporter.report(Place(prompt_line, 1), fault.message)
+            elif fault.pointer[1:] not in mapping.already_reported_keys:
+                pointer, message = _pointer_and_message(fault, source, hints)
+                reporter.report(place_at(mapping.node, pointer), message)
         return None
-
-
-def _prompt(text: str, first_line: int, reporter: ProblemReporter) -> str:
-    prompt = normalized_prompt(text)
-    if not prompt.strip():
-        reporter.report(Place(first_line - 1, 1), "The prompt is missing. Write below this line what a run should do.")
-    elif len(prompt) > PROMPT_CHARACTERS_MAX:
-        reporter.report(
-            Place(first_line, 1), f"The prompt is longer than {PROMPT_CHARACTERS_MAX:,} characters. Shorten it."
-        )
-    return prompt
+    if reporter.count:
+        return None
+    _warn_about_triggers(mapping.node, spec, reporter)
+    return AutomationDefinition(file=file, name=name, enabled=enabled, node=mapping.node, spec=spec)
 
 
 # Webhooks
@@ -457,6 +412,12 @@ def _reporting_at(node: Node, mapping: MappingReader) -> Iterator[None]:
         mapping.reporter.report(node.place, str(error))
 
 
+def _without_nulls(node: Node) -> dict[str, Any]:
+    """The values of a mapping's keys, without those that are `null`."""
+    without_null: dict[str, Any] = _without_null(to_json(node))
+    return without_null
+
+
 # Automations
 
 
@@ -477,171 +438,63 @@ class _UidHints:
         return "`hookmill webhook list` shows the uids."
 
 
-def _triggers(mapping: MappingReader, hints: _UidHints, automation_name: str) -> tuple[Trigger | ScheduleTrigger, ...]:
-    node = mapping.value_node("triggers")
-    if node is None:
-        mapping.report_missing("triggers", "List at least one")
-        return ()
-    if not isinstance(node, ListNode) or not node.items:
-        mapping.report(
-            "triggers", "triggers must be a list of one or more. Begin each with a dash and provider: webhook."
-        )
-        return ()
-    if len(node.items) > TRIGGERS_MAX:
-        mapping.report("triggers", f"There are {len(node.items)} triggers. The limit is {TRIGGERS_MAX}.")
-        return ()
-    triggers: list[Trigger | ScheduleTrigger] = []
-    schedule_names: set[str] = set()
-    for item in node.items:
-        trigger = _trigger(item, hints, automation_name, mapping.reporter)
-        if trigger is None:
-            continue
-        if isinstance(trigger, ScheduleTrigger):
-            if trigger.name in schedule_names:
-                message = same_schedule_name_message(trigger.name)
-                mapping.reporter.report(place_at(item, "/schedule/name"), message[0].upper() + message[1:])
-            schedule_names.add(trigger.name)
-        triggers.append(trigger)
-    return tuple(triggers)
+def _with_defaults_of_files(triggers: Any, automation_name: str) -> Any:
+    """The triggers as in the API. In files, null counts as an absent key, a schedule without a name has that of the
+    automation, and `in` is allowed before the uids of webhooks, as in payload filters."""
+    if not isinstance(triggers, list):
+        return triggers
+    for number, trigger in enumerate(triggers):
+        if isinstance(trigger, dict):
+            parts = {key: _without_null(part) for key, part in trigger.items() if part is not None}
+            if isinstance(schedule := parts.get("schedule"), dict):
+                parts["schedule"] = {"name": automation_name} | schedule
+            match parts.get("filter"):
+                case {"webhook_ids": {"in": uids, **others}, **conditions} if not others:
+                    parts["filter"] = conditions | {"webhook_ids": uids}
+            triggers[number] = parts
+    return triggers
 
 
-def _trigger(
-    node: Node, hints: _UidHints, automation_name: str, reporter: ProblemReporter
-) -> Trigger | ScheduleTrigger | None:
-    provider_entry = node.entries.get("provider") if isinstance(node, MappingNode) else None
-    provider_node = provider_entry.value if provider_entry is not None else None
-    provider = provider_node.value if isinstance(provider_node, ScalarNode) else None
-    if provider == SCHEDULE_PROVIDER:
-        return _schedule_trigger(node, automation_name, reporter)
-    if provider_node is not None and type(provider) is str and provider != TRIGGER_PROVIDER:
-        # The other keys have the meaning that this provider gives them.
-        reporter.report(provider_node.place, _unsupported_provider_message(provider))
-        return None
-    mapping = mapping_reader(node, "A trigger", ("provider", "event", "filter"), reporter)
-    if mapping is None:
-        return None
-    mapping.required_text("provider", f"Write provider: {TRIGGER_PROVIDER}")
-    value = mapping.required_text("event", f"Write event: {TRIGGER_EVENT}")
-    if value is not None and value != TRIGGER_EVENT:
-        mapping.report("event", f"{value[:40]!r} is not supported. The only event is {TRIGGER_EVENT}.")
-    filter_node = mapping.value_node("filter")
-    if filter_node is None:
-        mapping.report_missing("filter", "Write `filter:`, and below it `webhook_ids`")
-        return None
-    selection = mapping_reader(filter_node, "filter", ("webhook_ids", "event", "payload"), reporter)
-    if selection is None:
-        return None
-    return Trigger(
-        webhook_ids=_webhook_ids(selection, hints), event_types=_event_types(selection), payload=_payload(selection)
-    )
+def _without_null(part: Any) -> Any:
+    return {key: value for key, value in part.items() if value is not None} if isinstance(part, dict) else part
+
+
+def _pointer_and_message(fault: Fault, source: Json, hints: _UidHints) -> tuple[str, str]:
+    """What an author of files learns about a fault."""
+    steps = steps_of(fault.pointer)
+    match steps, value_at(source, steps):
+        case [["triggers", _, "filter", "webhook_ids", _], str(text)]:
+            return fault.pointer, f"{text[:40]!r} is not a webhook's uid (wh_…). {hints.hint_for(text)}"
+        case [["triggers", _], {"provider": str(provider)}]:
+            return f"{fault.pointer}/provider", _unsupported_provider_message(provider)
+    return fault.pointer, fault.message
 
 
 def _unsupported_provider_message(provider: str) -> str:
-    closest = get_close_matches(provider.lower(), (TRIGGER_PROVIDER, SCHEDULE_PROVIDER), n=1, cutoff=0.8)
-    if closest:
-        return f"{provider[:40]!r} is not a provider. Did you mean {closest[0]}?"
+    if (closest := closest_name(provider, ("webhook", "schedule"))) is not None:
+        return f"{provider[:40]!r} is not a provider. Did you mean {closest}?"
     scheme = f" with {WebhookKey.SIGNATURE_SCHEME}: {provider}" if provider in allowed_names() else ""
     return (
         f"There are no triggers of {provider[:40]!r} here. Create a webhook{scheme} to which it sends its events, and "
-        f"select it with provider: {TRIGGER_PROVIDER}, filter.webhook_ids, filter.event and filter.payload "
+        "select it with provider: webhook, filter.webhook_ids, filter.event and filter.payload "
         "(docs/definition-files.md#triggers-of-other-providers)."
     )
 
 
-def _schedule_trigger(node: Node, automation_name: str, reporter: ProblemReporter) -> ScheduleTrigger | None:
-    mapping = mapping_reader(
-        node, "A trigger", ("provider", "event", "schedule"), reporter, hint_by_wrong_key=_WRONG_SCHEDULE_TRIGGER_KEYS
-    )
-    if mapping is None:
-        return None
-    value = mapping.required_text("event", f"Write event: {SCHEDULE_EVENT}")
-    if value is not None and value != SCHEDULE_EVENT:
-        mapping.report("event", f"{value[:40]!r} is not supported. The event of a schedule is {SCHEDULE_EVENT}.")
-    schedule_node = mapping.value_node("schedule")
-    if schedule_node is None:
-        mapping.report_missing("schedule", "Write `schedule:`, and below it `cron`")
-        return None
-    fields = mapping_reader(schedule_node, "schedule", SCHEDULE_FIELDS, reporter)
-    if fields is None:
-        return None
-    fields.required_text("cron", 'Write cron: "0 3 * * *", for example')
-    if reporter.count:
-        return None
-    try:
-        trigger = schedule_trigger({"name": automation_name} | _without_nulls(schedule_node))
-    except Invalid as error:
-        for fault in error.faults:
-            reporter.report(place_at(schedule_node, fault.pointer), fault.message)
-        return None
-    if (warning := ambiguity_of(trigger.cron)) is not None:
-        reporter.warn(place_at(schedule_node, "/cron"), warning)
-    return trigger
-
-
-_WRONG_SCHEDULE_TRIGGER_KEYS: Final = {
-    "filter": "A schedule has no filter. Write `schedule:`, and below it `cron`.",
-}
-
-
-def _without_nulls(node: Node) -> dict[str, Any]:
-    """The values of a mapping's keys, without those that are `null`."""
-    return {key: value for key, value in to_json(node).items() if value is not None}
-
-
-def _webhook_ids(mapping: MappingReader, hints: _UidHints) -> tuple[WebhookUid, ...]:
-    node = mapping.value_node("webhook_ids")
-    if isinstance(node, MappingNode) and list(node.entries) == ["in"]:
-        # The contract's rule for filters: a list is short for `in`.
-        node = node.entries["in"].value
-    if node is None:
-        mapping.report_missing("webhook_ids", "List the uids of the webhooks that start a run")
-        return ()
-    if not isinstance(node, ListNode) or not node.items:
-        mapping.report("webhook_ids", "webhook_ids must be a list of one or more uids, such as [wh_…].")
-        return ()
-    if len(node.items) > WEBHOOKS_PER_TRIGGER_MAX:
-        mapping.report("webhook_ids", f"There are {len(node.items)} webhooks. The limit is {WEBHOOKS_PER_TRIGGER_MAX}.")
-        return ()
-    uids: dict[WebhookUid, None] = {}
-    for item in node.items:
-        uid = item.value if isinstance(item, ScalarNode) else None
-        if type(uid) is str and uid.startswith("wh_") and len(uid) <= 100:
-            uids[WebhookUid(uid)] = None
-        else:
-            subject = f"{item.spelling[:40]!r} is" if isinstance(item, ScalarNode) else "This is"
-            hint = hints.hint_for(uid) if type(uid) is str else hints.hint_for("")
-            mapping.reporter.report(item.place, f"{subject} not a webhook's uid (wh_…). {hint}")
-    return tuple(uids)
-
-
-def _event_types(mapping: MappingReader) -> tuple[str, ...]:
-    node = mapping.value_node("event")
-    if node is None:
-        return ()
-    event_types = read_event_types(to_json(node))
-    if isinstance(event_types, tuple):
-        return event_types
-    for fault in event_types:
-        mapping.reporter.report(place_at(node, fault.pointer), fault.message)
-    return ()
-
-
-def _payload(mapping: MappingReader) -> CompiledFilter | None:
-    node = mapping.value_node("payload")
-    if node is None:
-        if (entry := mapping.node.entries.get("payload")) is not None:
+def _warn_about_triggers(node: Node, spec: AutomationSpec, reporter: ProblemReporter) -> None:
+    for index, trigger in enumerate(spec.triggers):
+        pointer = f"/triggers/{index}"
+        if isinstance(trigger, ScheduleTrigger):
+            if (warning := ambiguity_of(trigger.schedule.cron)) is not None:
+                reporter.warn(place_at(node, f"{pointer}/schedule/cron"), warning)
+            continue
+        payload = node_at(node, f"{pointer}/filter/payload")
+        if isinstance(payload, ScalarNode):
             message = "payload has no value, so every delivery of these webhooks starts a run. Write a filter, or {}."
-            mapping.reporter.warn(entry.value.place, message)
-        return None
-    compiled = compile_filter(to_json(node))
-    if isinstance(compiled, CompiledFilter):
-        for empty_set in _empty_sets(node):
-            mapping.reporter.warn(empty_set.place, "An empty array matches no value. List the values, or remove it.")
-        return compiled
-    for fault in compiled:
-        place = place_at(node, fault.pointer)
-        mapping.reporter.report(place, f"{fault.pointer}: {fault.message}" if fault.pointer else fault.message)
-    return None
+            reporter.warn(payload.place, message)
+        elif payload is not None:
+            for empty_set in _empty_sets(payload):
+                reporter.warn(empty_set.place, "An empty array matches no value. List the values, or remove it.")
 
 
 def _empty_sets(node: Node) -> Iterator[Node]:

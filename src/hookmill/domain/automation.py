@@ -1,141 +1,288 @@
-"""An automation: a prompt for a runner, and the deliveries and schedules that start it."""
+"""An automation: a prompt for a runner, and the deliveries and schedules that start it.
 
-import json
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+`AutomationSpec` is what a person may set. `Automation` adds what the service knows.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
-from hookmill.domain.errors import Fault, Invalid, InvalidFilter
+from msgspec import Meta, field
+from msgspec.structs import force_setattr
+
+from hookmill.domain.errors import Fault, Invalid
 from hookmill.domain.event import EVENT_CHARACTERS_MAX, is_event_type
-from hookmill.domain.filters import CompiledFilter, compile_filter
+from hookmill.domain.filters import CompiledFilter
 from hookmill.domain.ids import AutomationId, FactoryId, WebhookUid
-from hookmill.domain.payload import Json, Parsed
-from hookmill.domain.run_options import NO_OPTIONS, RunOptions
-from hookmill.domain.run_policy import NO_POLICY, RunPolicy
-from hookmill.domain.schedule import Schedule, schedule_from_json
-from hookmill.domain.text import key_hint
+from hookmill.domain.name import usable_name
+from hookmill.domain.payload import Parsed
+from hookmill.domain.run_options import OPTION_FIELDS, OPTIONS_PART, RunOptions
+from hookmill.domain.run_policy import NO_POLICY, POLICY_PART, RunPolicy, read_stored
+from hookmill.domain.schedule import Schedule
+from hookmill.domain.spec import Spec, merge_patch, read
 
-TRIGGER_PROVIDER: Final = "webhook"
-TRIGGER_EVENT: Final = "received"
-"""The value of `event` in every trigger with the provider `webhook`. Not the event type of a delivery."""
-SCHEDULE_PROVIDER: Final = "schedule"
-SCHEDULE_EVENT: Final = "cron_fired"
+TRIGGERS_PART: Final = "triggers"
+"""The name of the stored triggers in `unreadable_parts`."""
 PROMPT_CHARACTERS_MAX: Final = 100_000
 TRIGGERS_MAX: Final = 20
-_UID: Final = re.compile(r"wh_[0-9A-Za-z_-]{1,64}\Z")
 WEBHOOKS_PER_TRIGGER_MAX: Final = 100
 EVENT_TYPES_MAX: Final = 32
-REASONS_MAX: Final = 3
-"""The maximum number of problems that the reason of an unreadable trigger, or a log event, lists."""
+
+_EVENT_TYPE_PHRASE: Final = f"a text of 1 to {EVENT_CHARACTERS_MAX} printable characters"
+EventTypeName = Annotated[
+    str,
+    Meta(min_length=1, max_length=EVENT_CHARACTERS_MAX, pattern=r"\S", extra={"phrase": _EVENT_TYPE_PHRASE}),
+]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeliveryFilter:
-    """The conditions of a trigger on the deliveries of its webhooks. Without conditions, every delivery matches."""
+SelectedUid = Annotated[
+    WebhookUid,
+    Meta(pattern="^wh_[0-9A-Za-z_-]{1,64}$", extra={"phrase": "the uid of a webhook (wh_…), which is not its name"}),
+]
 
-    event_types: tuple[str, ...] = ()
-    """The delivery's event type must be one of these. If empty, any delivery matches, even without an event type."""
-    payload: CompiledFilter | None = None
+
+class DeliveryFilter(Spec, frozen=True, kw_only=True, omit_defaults=True):
+    """Which deliveries start a run: those of the webhooks that meet the conditions `event` and `payload`."""
+
+    webhook_ids: Annotated[
+        tuple[SelectedUid, ...],
+        Meta(
+            min_length=1,
+            max_length=WEBHOOKS_PER_TRIGGER_MAX,
+            description="The uids of the webhooks whose deliveries start a run. `hookmill webhook list` shows them.",
+            extra={"phrase": f"a list of 1 to {WEBHOOKS_PER_TRIGGER_MAX} webhook uids, such as wh_…"},
+        ),
+    ]
+    event: Annotated[
+        tuple[EventTypeName, ...],
+        Meta(
+            min_length=1,
+            max_length=EVENT_TYPES_MAX,
+            description="The event types that start a run, such as push. Omitted: every delivery starts one, even "
+            "without an event type.",
+            extra={"phrase": f"a list of 1 to {EVENT_TYPES_MAX} texts, such as push. Use several triggers for more"},
+        ),
+    ] = ()
+    payload: Annotated[
+        CompiledFilter | None,
+        Meta(description="The payload filter. Omitted: every payload matches.", extra={"phrase": "an object"}),
+    ] = None
+
+    def __post_init__(self) -> None:
+        # Equal filters have equal values.
+        force_setattr(self, "webhook_ids", tuple(dict.fromkeys(self.webhook_ids)))
+        force_setattr(self, "event", tuple(dict.fromkeys(self.event)))
+
+    def problems(self) -> Iterator[Fault]:
+        for number, name in enumerate(self.event):
+            if not is_event_type(name):
+                yield Fault(f"/event/{number}", f"Each item of event must be {_EVENT_TYPE_PHRASE}.")
 
     @property
     def matches_every_delivery(self) -> bool:
         """Whether there are no conditions."""
-        return not self.event_types and self.payload is None
+        return not self.event and self.payload is None
 
     def matches_event_type(self, event: str | None) -> bool:
         """Whether the event type matches. `event` is None if the delivery has no event type."""
-        return not self.event_types or event in self.event_types
+        return not self.event or event in self.event
 
     def matches(self, event: str | None, payload: Parsed) -> bool:
         """Whether the delivery matches. The ingress, filter tests and backtests all use this method."""
         return self.matches_event_type(event) and (self.payload is None or self.payload.matches(payload))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trigger(DeliveryFilter):
-    """A trigger of the kind `provider: webhook`, `event: received`: its webhooks, and conditions on deliveries."""
+class WebhookTrigger(Spec, frozen=True, kw_only=True, tag_field="provider", tag="webhook"):
+    """Which deliveries start an automation: by webhook, event type and payload."""
 
-    webhook_ids: tuple[WebhookUid, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        filter_json: dict[str, Any] = {"webhook_ids": list(self.webhook_ids)}
-        if self.event_types:
-            filter_json["event"] = list(self.event_types)
-        if self.payload is not None:
-            filter_json["payload"] = self.payload.source
-        return {"provider": TRIGGER_PROVIDER, "event": TRIGGER_EVENT, "filter": filter_json}
-
-    def as_text(self) -> str:
-        """The trigger as JSON text with exact numbers, which is the stored form."""
-        event = f', "event": {json.dumps(list(self.event_types))}' if self.event_types else ""
-        payload = f', "payload": {self.payload.source_json}' if self.payload is not None else ""
-        filter_text = f'{{"webhook_ids": {json.dumps(list(self.webhook_ids))}{event}{payload}}}'
-        return f'{{"provider": "{TRIGGER_PROVIDER}", "event": "{TRIGGER_EVENT}", "filter": {filter_text}}}'
+    event: Annotated[Literal["received"], Meta(description="Not the event type of a delivery.")]
+    filter: DeliveryFilter
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduleTrigger(Schedule):
-    """A trigger of the kind `provider: schedule`, `event: cron_fired`."""
+class ScheduleTrigger(Spec, frozen=True, kw_only=True, tag_field="provider", tag="schedule"):
+    """A schedule that starts an automation."""
 
-    def as_json(self) -> dict[str, Any]:
-        return {"provider": SCHEDULE_PROVIDER, "event": SCHEDULE_EVENT, "schedule": self.schedule_json()}
-
-    def as_text(self) -> str:
-        """The stored form."""
-        return json.dumps(self.as_json())
+    event: Literal["cron_fired"]
+    schedule: Schedule
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Automation:
-    """An automation, in its current version. `enabled`: whether deliveries and schedules start runs.
-
-    Times are in µs since 1970.
-    """
-
-    id: AutomationId
-    factory_id: FactoryId
-    name: str
-    enabled: bool
-    version: int
-    prompt: str
-    runner: str
-    triggers: tuple[Trigger, ...]
-    """The triggers that select deliveries. The other kinds have fields of their own."""
-    created_at: int
-    updated_at: int
-    schedules: tuple[ScheduleTrigger, ...] = ()
-    unreadable_triggers: str | None = None
-    """Why the stored triggers can't be read. Then there are none, and nothing starts runs."""
-    policy: RunPolicy = NO_POLICY
-    options: RunOptions = NO_OPTIONS
-    pause_reason: str | None = None
-    """Why the service disabled the automation; None if it is enabled, or if a person disabled it."""
-
-    @property
-    def all_triggers(self) -> tuple[Trigger | ScheduleTrigger, ...]:
-        return (*self.triggers, *self.schedules)
-
-    @property
-    def unreadable_parts(self) -> dict[str, str]:
-        """The stored parts that can't be read, each with the reason. Until they are replaced, no run starts."""
-        parts = {
-            "triggers": self.unreadable_triggers,
-            "run policy": self.policy.unreadable,
-            "run options": self.options.unreadable,
+Trigger = Annotated[
+    WebhookTrigger | ScheduleTrigger,
+    Meta(
+        extra={
+            "phrase": "an object: either provider: webhook, event: received and filter; or provider: schedule, "
+            "event: cron_fired and schedule"
         }
-        return {name: reason for name, reason in parts.items() if reason is not None}
+    ),
+]
+Triggers = Annotated[
+    tuple[Trigger, ...],
+    Meta(
+        min_length=1,
+        max_length=TRIGGERS_MAX,
+        description="What starts a run: deliveries and schedules. If several triggers match a delivery, they start one "
+        "run.",
+        extra={"phrase": f"a list of 1 to {TRIGGERS_MAX} triggers"},
+    ),
+]
+
+
+Prompt = Annotated[
+    str,
+    Meta(description="What a run should do.", extra_json_schema={"minLength": 1, "maxLength": PROMPT_CHARACTERS_MAX}),
+]
+
+
+class TriggerList(Spec, frozen=True, kw_only=True):
+    """The triggers of an automation, which are stored apart from its policy and its options."""
+
+    triggers: Triggers
+
+    def problems(self) -> Iterator[Fault]:
+        yield from same_schedule_names(self.triggers)
+
+
+def filters_of(triggers: Collection[Trigger]) -> tuple[DeliveryFilter, ...]:
+    """The filters of the triggers that select deliveries."""
+    return tuple(trigger.filter for trigger in triggers if isinstance(trigger, WebhookTrigger))
+
+
+def schedules_of(triggers: Collection[Trigger]) -> tuple[Schedule, ...]:
+    return tuple(trigger.schedule for trigger in triggers if isinstance(trigger, ScheduleTrigger))
+
+
+def same_schedule_names(triggers: Collection[Trigger]) -> Iterator[Fault]:
+    """A fault for each schedule that has the name of an earlier one."""
+    names: set[str] = set()
+    for number, trigger in enumerate(triggers):
+        if isinstance(trigger, ScheduleTrigger):
+            if (name := trigger.schedule.name) in names:
+                message = f"Another schedule of the automation is named {name!r}. Names of schedules are unique."
+                yield Fault(f"/triggers/{number}/schedule/name", message)
+            names.add(name)
+
+
+class AutomationWithoutPrompt(RunOptions, frozen=True, kw_only=True):
+    """What a person may set of an automation, without its prompt, which may be long."""
+
+    name: Annotated[str, Meta(description="Unique in the factory.", extra_json_schema={"maxLength": 100})]
+    enabled: Annotated[bool, Meta(description="Whether deliveries and schedules start runs.")] = True
+    runner: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=1_000,
+            description="The configured runner that performs the runs. Omitted: the installation's default.",
+        ),
+    ] = field(default_factory=str)
+    triggers: Triggers
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        force_setattr(self, "name", self.name.strip())
+
+    def problems(self) -> Iterator[Fault]:
+        yield from super().problems()
+        yield from same_schedule_names(self.triggers)
+        try:
+            usable_name("automation", self.name)
+        except Invalid as error:
+            yield Fault("/name", str(error))
+
+    def as_json(self) -> dict[str, Any]:
+        fields = super().as_json()
+        return {name: fields[name] for name in ("name", "enabled", "runner") if name in fields} | fields
+
+    @property
+    def filters(self) -> tuple[DeliveryFilter, ...]:
+        """The filters of the triggers that select deliveries."""
+        return filters_of(self.triggers)
+
+    @property
+    def schedules(self) -> tuple[Schedule, ...]:
+        return schedules_of(self.triggers)
 
     def selected_webhook_uids(self) -> frozenset[WebhookUid]:
         """The webhooks that any trigger selects."""
-        return frozenset(chain.from_iterable(trigger.webhook_ids for trigger in self.triggers))
+        return frozenset(chain.from_iterable(each.webhook_ids for each in self.filters))
 
     def unfiltered_webhook_uids(self) -> frozenset[WebhookUid]:
         """The webhooks of which every delivery starts the automation, whatever its event type and payload."""
-        return frozenset(
-            uid for trigger in self.triggers if trigger.matches_every_delivery for uid in trigger.webhook_ids
-        )
+        return frozenset(uid for each in self.filters if each.matches_every_delivery for uid in each.webhook_ids)
+
+
+class AutomationSpec(AutomationWithoutPrompt, frozen=True, kw_only=True):
+    """What a person may set of an automation."""
+
+    prompt: Prompt
+
+    def problems(self) -> Iterator[Fault]:
+        yield from super().problems()
+        if not self.prompt.strip():
+            yield Fault("/prompt", "The prompt is empty. Describe what the run should do.")
+        if len(self.prompt) > PROMPT_CHARACTERS_MAX or "\x00" in self.prompt:
+            yield Fault(
+                "/prompt",
+                f"The prompt is longer than {PROMPT_CHARACTERS_MAX:,} characters, or contains a NUL. "
+                "Shorten it, or remove the NUL.",
+            )
+        if any("\ud800" <= character <= "\udfff" for character in self.prompt):
+            yield Fault(
+                "/prompt",
+                "The prompt contains half of a surrogate pair, which a text file can't contain. Remove it.",
+            )
+
+
+class Automation(AutomationSpec, frozen=True, kw_only=True):
+    """An automation, in its current version. Times are in µs since 1970."""
+
+    id: AutomationId
+    factory_id: FactoryId
+    version: int
+    created_at: int
+    updated_at: int
+    pause_reason: str | None = None
+    """Why the service disabled the automation; None if it is enabled, or if a person disabled it."""
+    unreadable_parts: dict[str, str] = field(default_factory=dict)
+    """The stored parts that can't be read, each with the reason. Until they are replaced, no run starts."""
+
+    @property
+    def spec(self) -> AutomationSpec:
+        return AutomationSpec(**{name: getattr(self, name) for name in AutomationSpec.__struct_fields__})
+
+    def patched(self, patch: Mapping[str, Any]) -> AutomationSpec:
+        """The spec after a JSON merge patch. Raises `Invalid`, also if a part can't be read and stays."""
+        self.refuse_unreadable(patch)
+        return read(AutomationSpec, merge_patch(self.spec.as_json(), patch))
+
+    def refuse_unreadable(self, replaced: Collection[str]) -> None:
+        """Raises `Invalid` if a stored part can't be read, unless all of its fields are replaced: the others would get
+        their defaults."""
+        for part, reason in self.unreadable_parts.items():
+            if any(name not in replaced for name in STORED_PARTS[part]):
+                raise Invalid(
+                    f"The automation can't be saved, because its stored {part} can't be read: {reason} Replace all "
+                    f"fields of the {part} with one request of the API: {', '.join(STORED_PARTS[part])}."
+                )
+
+
+STORED_PARTS: Final[Mapping[str, tuple[str, ...]]] = {
+    TRIGGERS_PART: ("triggers",),
+    POLICY_PART: RunPolicy.__struct_fields__,
+    OPTIONS_PART: OPTION_FIELDS,
+}
+"""The fields of each part that is stored as JSON."""
+
+
+def changed_fields(before: AutomationSpec, after: AutomationSpec) -> list[str]:
+    return [name for name in AutomationSpec.__struct_fields__ if getattr(before, name) != getattr(after, name)]
+
+
+def triggers_from_stored(stored_json: str) -> tuple[Trigger, ...] | str:
+    """The triggers of a stored automation, or why they can't be read. Never raises."""
+    stored = read_stored(TriggerList, stored_json, field="triggers")
+    return stored if isinstance(stored, str) else stored.triggers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,8 +291,8 @@ class Subscription:
 
     automation_id: AutomationId
     version: int
-    triggers: tuple[DeliveryFilter, ...] = field(repr=False)
-    """The triggers. Only their conditions are needed here, because all of them select the webhook."""
+    filters: tuple[DeliveryFilter, ...]
+    """Those that select the webhook. So only their other conditions are needed here."""
     policy: RunPolicy = NO_POLICY
 
     def matches(self, event: str | None, payload: Parsed) -> bool:
@@ -155,169 +302,12 @@ class Subscription:
         the exception is raised.
         """
         fault: Exception | None = None
-        for trigger in self.triggers:
+        for delivery_filter in self.filters:
             try:
-                if trigger.matches(event, payload):
+                if delivery_filter.matches(event, payload):
                     return True
             except Exception as error:
                 fault = error
         if fault is not None:
             raise fault
         return False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TriggersByKind:
-    """The triggers of an automation by kind."""
-
-    delivery_triggers: tuple[Trigger, ...] = ()
-    schedules: tuple[ScheduleTrigger, ...] = ()
-    unreadable: str | None = None
-    """Why the stored triggers can't be read. Then there are none."""
-
-
-def triggers_from_json(source: Any) -> TriggersByKind:
-    """The triggers in a user's JSON.
-
-    Raises for the first invalid trigger: `Invalid` with a pointer, or `InvalidFilter` with every problem of its event
-    types and payload filter.
-    """
-    if not isinstance(source, list) or not source:
-        raise Invalid("An automation needs a list of one or more triggers.", pointer="/triggers")
-    if len(source) > TRIGGERS_MAX:
-        raise Invalid(f"An automation has at most {TRIGGERS_MAX} triggers; got {len(source)}.", pointer="/triggers")
-    triggers = [_trigger(f"/triggers/{index}", trigger_json) for index, trigger_json in enumerate(source)]
-    schedule_names: set[str] = set()
-    for index, trigger in enumerate(triggers):
-        if isinstance(trigger, ScheduleTrigger):
-            if trigger.name in schedule_names:
-                raise _invalid_error(f"/triggers/{index}/schedule/name", same_schedule_name_message(trigger.name))
-            schedule_names.add(trigger.name)
-    return TriggersByKind(
-        delivery_triggers=tuple(trigger for trigger in triggers if isinstance(trigger, Trigger)),
-        schedules=tuple(trigger for trigger in triggers if isinstance(trigger, ScheduleTrigger)),
-    )
-
-
-def same_schedule_name_message(name: str) -> str:
-    return f"another schedule of the automation is named {name!r}. Names of schedules are unique."
-
-
-def triggers_from_stored(stored_json: Json) -> TriggersByKind:
-    """The triggers in stored JSON. Never raises."""
-    try:
-        return triggers_from_json(stored_json)
-    except InvalidFilter as error:
-        reason = " ".join(f"{fault.pointer}: {fault.message}" for fault in error.faults[:REASONS_MAX])
-    except Invalid as error:
-        reason = str(error)
-    except Exception as error:
-        # A fault in one automation must not affect the others.
-        reason = f"A fault of type {type(error).__name__}."
-    return TriggersByKind(unreadable=reason)
-
-
-def _trigger(pointer: str, source: Any) -> Trigger | ScheduleTrigger:
-    if not isinstance(source, dict):
-        raise _invalid_error(
-            pointer, "a trigger must be an object with provider and event, and with either filter or schedule."
-        )
-    if source.get("provider") == SCHEDULE_PROVIDER:
-        return _schedule_trigger(pointer, source)
-    _refuse_unknown_keys(pointer, source, {"provider", "event", "filter"})
-    if source.get("provider") != TRIGGER_PROVIDER or source.get("event") != TRIGGER_EVENT:
-        raise _invalid_error(
-            pointer,
-            f"the kinds of triggers are provider: {TRIGGER_PROVIDER}, event: {TRIGGER_EVENT}; and "
-            f"provider: {SCHEDULE_PROVIDER}, event: {SCHEDULE_EVENT}.",
-        )
-    return _delivery_trigger(pointer, source)
-
-
-def _schedule_trigger(pointer: str, source: dict[str, Any]) -> ScheduleTrigger:
-    _refuse_unknown_keys(pointer, source, {"provider", "event", "schedule"})
-    if source.get("event") != SCHEDULE_EVENT:
-        raise _invalid_error(f"{pointer}/event", f"the event of a schedule must be {SCHEDULE_EVENT}.")
-    try:
-        return schedule_trigger(source.get("schedule"))
-    except Invalid as error:
-        [fault] = error.faults  # `schedule_from_json` always reports one fault.
-        raise _invalid_error(f"{pointer}/schedule{fault.pointer}", fault.message) from None
-
-
-def schedule_trigger(source: Any) -> ScheduleTrigger:
-    """The trigger with this schedule. Raises `Invalid` with a pointer into `source`."""
-    schedule = schedule_from_json(source)
-    return ScheduleTrigger(
-        name=schedule.name, cron=schedule.cron, timezone=schedule.timezone, catch_up=schedule.catch_up
-    )
-
-
-def _delivery_trigger(pointer: str, source: dict[str, Any]) -> Trigger:
-    filter_json = source.get("filter")
-    if not isinstance(filter_json, dict):
-        raise _invalid_error(f"{pointer}/filter", "must be an object with webhook_ids, and may have event and payload.")
-    _refuse_unknown_keys(f"{pointer}/filter", filter_json, {"webhook_ids", "event", "payload"})
-    uids = _webhook_ids(f"{pointer}/filter/webhook_ids", filter_json.get("webhook_ids"))
-    faults: list[Fault] = []
-    event_types: tuple[str, ...] = ()
-    payload: CompiledFilter | None = None
-    if "event" in filter_json:
-        types_or_faults = read_event_types(filter_json["event"])
-        if isinstance(types_or_faults, tuple):
-            event_types = types_or_faults
-        else:
-            faults += [Fault(f"{pointer}/filter/event{fault.pointer}", fault.message) for fault in types_or_faults]
-    if "payload" in filter_json:
-        compiled = compile_filter(filter_json["payload"])
-        if isinstance(compiled, CompiledFilter):
-            payload = compiled
-        else:
-            faults += [Fault(f"{pointer}/filter/payload{fault.pointer}", fault.message) for fault in compiled]
-    if faults:
-        raise InvalidFilter(faults)
-    return Trigger(webhook_ids=uids, event_types=event_types, payload=payload)
-
-
-def read_event_types(source: Json) -> tuple[str, ...] | list[Fault]:
-    """The distinct event types of a filter, or every problem with its pointer.
-
-    `source` may be any JSON or YAML value. Never raises.
-    """
-    if not isinstance(source, list | tuple) or not source:
-        return [Fault("", "Event types must be a list of one or more texts, such as push.")]
-    if len(source) > EVENT_TYPES_MAX:
-        return [Fault("", f"At most {EVENT_TYPES_MAX} event types; got {len(source)}. Use several triggers.")]
-    faults = [
-        Fault(f"/{index}", f"An event type must be a text of 1 to {EVENT_CHARACTERS_MAX} printable characters.")
-        for index, name in enumerate(source)
-        if not isinstance(name, str) or not is_event_type(name)
-    ]
-    return faults or tuple(dict.fromkeys(source))
-
-
-def _webhook_ids(pointer: str, source: Any) -> tuple[WebhookUid, ...]:
-    if not isinstance(source, Sequence) or isinstance(source, str) or not source:
-        raise _invalid_error(pointer, "must be a list of one or more webhook uids, such as wh_….")
-    if len(source) > WEBHOOKS_PER_TRIGGER_MAX:
-        raise _invalid_error(pointer, f"at most {WEBHOOKS_PER_TRIGGER_MAX} webhooks; got {len(source)}.")
-    for uid in source:
-        if not _is_uid(uid):
-            raise _invalid_error(
-                pointer, f"{str(uid)[:100]!r} is not a webhook uid. Use the wh_… of the webhook, not its name."
-            )
-    return tuple(dict.fromkeys(WebhookUid(uid) for uid in source))
-
-
-def _is_uid(value: Any) -> bool:
-    return isinstance(value, str) and _UID.match(value) is not None
-
-
-def _invalid_error(pointer: str, message: str) -> Invalid:
-    return Invalid(f"{pointer}: {message}", pointer=pointer)
-
-
-def _refuse_unknown_keys(pointer: str, source: dict[str, Any], allowed: set[str]) -> None:
-    for key in source:
-        if key not in allowed:
-            raise _invalid_error(pointer, f"unknown key {key[:100]!r}. {key_hint(key, allowed)}")

@@ -4,7 +4,6 @@ The texts say what happened, to which object, and what to do.
 
 HookmillError
 ├── Invalid            an argument has an invalid value
-│   └── InvalidFilter  event types or a payload filter have problems, each at its place
 ├── NotFound           the object does not exist, or the caller has no permission to view it
 ├── Forbidden          the caller may view the object, but not perform this operation
 ├── Revoked            the caller's key or membership ended during the operation
@@ -80,15 +79,6 @@ class Invalid(HookmillError):
         error = Invalid(" ".join(fault.message for fault in faults))
         error.faults = tuple(faults)
         return error
-
-
-class InvalidFilter(Invalid):
-    """A trigger's event types or payload filter are invalid. `faults` has all problems of both."""
-
-    def __init__(self, faults: Sequence[Fault]) -> None:
-        lines = [f"  {fault.pointer or '/'}: {fault.message}" for fault in faults]
-        super().__init__("The filter cannot be used:\n" + "\n".join(lines))
-        self.faults = tuple(faults)
 
 
 class NotFound(HookmillError):

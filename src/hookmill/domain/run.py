@@ -17,7 +17,6 @@ from hookmill.domain.moment import iso, utc
 from hookmill.domain.payload import Json
 from hookmill.domain.run_options import NO_FIELD_VALUES, NO_OPTIONS, FieldValue, RunOptions
 from hookmill.domain.run_outputs import RunOutputs
-from hookmill.domain.run_policy import NO_POLICY, RunPolicy
 from hookmill.domain.workspace import BASE_REF_NAME, CheckedOut, RefFromPayload
 
 PACKAGE_RUNNER: Final = "package"
@@ -136,10 +135,8 @@ class Run:
     stopped_attempts: int = 0
     """How many attempts ended because their worker was stopped in an orderly way, or had claimed the run and no thread
     performed it."""
-    policy: RunPolicy = NO_POLICY
-    """The policy of the automation's version."""
     options: RunOptions = NO_OPTIONS
-    """The run options of the automation's version."""
+    """The run options of the automation's version, with its run policy."""
     policy_key: bytes | None = None
     """The policy's concurrency and debounce apply to all runs with the same key. None: the policy has neither."""
     hold: Hold | None = None

@@ -1,12 +1,9 @@
-"""The run options of an automation: what its runs get in addition to the prompt and the payload.
-
-Each option is one field of the automation's JSON, and one attribute of `RunOptions`.
-"""
+"""The run options of an automation: its run policy, and what its runs get in addition to the prompt and the payload."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from msgspec import Meta, field
 from msgspec.structs import force_setattr
@@ -17,9 +14,9 @@ from hookmill.domain.filters.values import KINDS_BY_TYPE, MISSING
 from hookmill.domain.payload import Json, Parsed, VastNumber
 from hookmill.domain.payload_pointer import Pointer, value_at
 from hookmill.domain.results import DeclaredResults
-from hookmill.domain.run_policy import read_stored, refuse_unreadable, unreadable_text
+from hookmill.domain.run_policy import RunPolicy, policy_from_stored, read_stored
 from hookmill.domain.run_secrets import RunSecret, RunSecretTexts, problems_of_secrets
-from hookmill.domain.spec import Spec, read
+from hookmill.domain.spec import Spec
 from hookmill.domain.workspace import Workspace
 
 FIELDS_MAX: Final = 32
@@ -96,8 +93,8 @@ WorkspaceOption = Annotated[
 ]
 
 
-class RunOptions(Spec, frozen=True, kw_only=True):
-    """The parts that the runs of an automation get."""
+class RunOptions(RunPolicy, frozen=True, kw_only=True):
+    """The policy of an automation, and the parts that its runs get."""
 
     fields: RunFields = field(default_factory=dict)
     secrets: RunSecretTexts = ()
@@ -127,51 +124,31 @@ class RunOptions(Spec, frozen=True, kw_only=True):
         """The secrets that the command gets as environment variables."""
         return tuple(map(RunSecret.of, self.secrets))
 
-    @property
-    def unreadable(self) -> str | None:
-        """Why the stored options can't be read. Then all other attributes have their defaults, and no run may start."""
-        return None
-
-    @property
-    def reason_against_runs(self) -> str | None:
-        """Why a run ends as interrupted instead of starting; None if runs may start."""
-        if self.unreadable is None:
-            return None
-        return f"The run did not start, because {unreadable_text('run options', self.unreadable)}"
-
     def field_values(self, payload: Parsed | None) -> dict[str, FieldValue]:
         """The values of the fields, by name."""
         return {name: source.value_in(payload) for name, source in self.run_fields.items()}
 
 
 class UnreadableOptions(RunOptions, frozen=True, kw_only=True):
-    """Stored options that can't be read."""
+    """Stored options of which a part can't be read."""
 
-    reason: str
-
-    @property
-    def unreadable(self) -> str | None:
-        return self.reason
+    unreadable_parts: dict[str, str]
 
 
 NO_OPTIONS: Final = RunOptions()
-OPTION_FIELDS: Final = RunOptions.__struct_fields__
+OPTIONS_PART: Final = "run options"
+"""The name of the stored options in `unreadable_parts`."""
+OPTION_FIELDS: Final = tuple(name for name in RunOptions.__struct_fields__ if name not in RunPolicy.__struct_fields__)
+"""The fields of the options that the policy does not have. They are stored together."""
 
 
-def changed_options(options: RunOptions, changes: Mapping[str, Any]) -> RunOptions:
-    """The options with some of their `OPTION_FIELDS` replaced. None resets a field to its default.
-
-    Raises `Invalid` with a JSON pointer, also if the options can't be read and not all are replaced.
-    """
-    refuse_unreadable("run options", options.unreadable, changes, OPTION_FIELDS)
-    return options_from_json({**options.as_json(), **changes}) if changes else options
-
-
-def options_from_json(source: Mapping[str, Any]) -> RunOptions:
-    """The options with these `OPTION_FIELDS`; other keys are ignored. Raises `Invalid` with JSON pointers."""
-    return read(RunOptions, {name: source[name] for name in OPTION_FIELDS if name in source})
-
-
-def options_from_stored(stored_json: str) -> RunOptions:
-    """The options of a stored automation. Never raises."""
-    return read_stored(stored_json, OPTION_FIELDS, options_from_json, lambda reason: UnreadableOptions(reason=reason))
+def options_from_stored(policy_json: str, options_json: str) -> RunOptions:
+    """The policy and the options of a stored automation. Never raises."""
+    policy, options = policy_from_stored(policy_json), read_stored(RunOptions, options_json)
+    unreadable = dict(policy.unreadable_parts)
+    if isinstance(options, str):
+        unreadable[OPTIONS_PART] = options
+        options = NO_OPTIONS
+    fields = {name: getattr(options, name) for name in OPTION_FIELDS}
+    fields |= {name: getattr(policy, name) for name in RunPolicy.__struct_fields__}
+    return UnreadableOptions(**fields, unreadable_parts=unreadable) if unreadable else RunOptions(**fields)

@@ -5,11 +5,11 @@ share a key. A run is *active* while it is ready to start, is performed, or wait
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from enum import StrEnum
 from hashlib import sha256
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final
 
 from msgspec import Meta, field
 from msgspec.structs import force_setattr
@@ -19,11 +19,9 @@ from hookmill.domain.errors import Fault, Invalid
 from hookmill.domain.filters.rendering import text_of
 from hookmill.domain.filters.values import MISSING
 from hookmill.domain.ids import AutomationId
-from hookmill.domain.payload import Json, Parsed, VastNumber
+from hookmill.domain.payload import Json, NotJson, Parsed, VastNumber, parse
 from hookmill.domain.payload_pointer import Pointer, value_at
-from hookmill.domain.spec import Spec, read
-
-T = TypeVar("T")
+from hookmill.domain.spec import S, Spec, read
 
 KEY_POINTERS_MAX: Final = 4
 LIMIT_MAX: Final = 1_000
@@ -35,6 +33,8 @@ SECONDS_MAX: Final = 86_400
 DEFAULT_MAX_FACTOR: Final = 10
 """Without `max_seconds`, a debounce ends after this many times its `seconds`."""
 ATTEMPTS_MAX: Final = 20
+REASONS_MAX: Final = 3
+"""The maximum number of problems that the reason of an unreadable part lists."""
 EXIT_CODES_MAX: Final = 32
 Seconds = Annotated[int, Meta(ge=1, le=SECONDS_MAX)]
 """A field whose default depends on another one has the factory `int`: 0 is not given, and no schema shows it."""
@@ -166,9 +166,10 @@ class RunPolicy(Spec, frozen=True, kw_only=True):
     pause_after_failures: PauseAfterFailures = None
 
     @property
-    def unreadable(self) -> str | None:
-        """Why the stored policy can't be read. Then all other attributes have their defaults, and no run may start."""
-        return None
+    def unreadable_parts(self) -> dict[str, str]:
+        """The stored parts that can't be read, each with the reason. Then its attributes have their defaults, and no
+        run may start."""
+        return {}
 
     @property
     def has_key(self) -> bool:
@@ -178,9 +179,9 @@ class RunPolicy(Spec, frozen=True, kw_only=True):
     @property
     def reason_against_runs(self) -> str | None:
         """Why a run is recorded as interrupted instead of starting; None if runs may start."""
-        if self.unreadable is None:
-            return None
-        return f"The run did not start, because {unreadable_text('run policy', self.unreadable)}"
+        for part, reason in self.unreadable_parts.items():
+            return f"The run did not start, because {unreadable_text(part, reason)}"
+        return None
 
     @property
     def can_hold_runs(self) -> bool:
@@ -204,78 +205,43 @@ class RunPolicy(Spec, frozen=True, kw_only=True):
 class UnreadablePolicy(RunPolicy, frozen=True, kw_only=True):
     """A stored policy that can't be read."""
 
-    reason: str
-
-    @property
-    def unreadable(self) -> str | None:
-        return self.reason
+    unreadable_parts: dict[str, str]
 
 
 NO_POLICY: Final = RunPolicy()
-POLICY_FIELDS: Final = RunPolicy.__struct_fields__
-
-
-def changed_policy(policy: RunPolicy, changes: Mapping[str, Any]) -> RunPolicy:
-    """The policy with some of its `POLICY_FIELDS` replaced. None resets a field to its default.
-
-    Raises `Invalid` with JSON pointers, also if the policy can't be read and not all fields are replaced.
-    """
-    refuse_unreadable("run policy", policy.unreadable, changes, POLICY_FIELDS)
-    return policy_from_json({**policy.as_json(), **changes}) if changes else policy
-
-
-def refuse_unreadable(part: str, reason: str | None, changes: Mapping[str, Any], names: Sequence[str]) -> None:
-    """Raises `Invalid` if a stored part can't be read, unless the changes replace all of its fields: the others would
-    get their defaults."""
-    if reason is not None and any(name not in changes for name in names):
-        raise Invalid(f"The automation can't be saved, because {unreadable_text(part, reason)}")
+POLICY_PART: Final = "run policy"
+"""The name of the stored policy in `unreadable_parts`."""
 
 
 def unreadable_text(part: str, reason: str) -> str:
     return f"its stored {part} can't be read: {reason} Replace all fields of the {part} with one request of the API."
 
 
-def policy_from_json(source: Mapping[str, Any]) -> RunPolicy:
-    """The policy with these `POLICY_FIELDS`; other keys are ignored. Raises `Invalid` with JSON pointers."""
-    return read(RunPolicy, {name: source[name] for name in POLICY_FIELDS if name in source})
-
-
 def usable_max_running(source: Any) -> int | None:
     """The limit of running runs of a factory. Raises `Invalid` with a JSON pointer."""
-    return policy_from_json({"max_running": source}).max_running
+    return read(RunPolicy, {"max_running": source}).max_running
 
 
 def policy_from_stored(stored_json: str) -> RunPolicy:
     """The policy of a stored automation. Never raises."""
-    return read_stored(stored_json, POLICY_FIELDS, policy_from_json, lambda reason: UnreadablePolicy(reason=reason))
+    policy = read_stored(RunPolicy, stored_json)
+    return policy if isinstance(policy, RunPolicy) else UnreadablePolicy(unreadable_parts={POLICY_PART: policy})
 
 
-def read_stored(
-    text: str, names: Sequence[str], read: Callable[[dict[str, Any]], T], otherwise: Callable[[str], T]
-) -> T:
-    """What `read` makes of the stored JSON object with these names, or `otherwise` of the reason why it can't be read.
-
-    Never raises.
-    """
-    if (source := _stored_object(text)) is None:
-        return otherwise("It is not a JSON object.")
-    if unknown := sorted(source.keys() - set(names)):
-        return otherwise(f"Unknown field {unknown[0][:40]!r}.")
+def read_stored(spec: type[S], stored_json: str, *, field: str | None = None) -> S | str:
+    """The spec in the stored JSON, or why it can't be read. Never raises. `field`: the JSON is the value of this field
+    of the spec."""
+    # The parser of payloads, so that numbers in filters are as exact as numbers in payloads.
+    parsed = parse(stored_json.encode("utf-8", "surrogatepass"))
+    if isinstance(parsed, NotJson):
+        return f"{parsed.reason}."
     try:
-        return read(source)
+        return read(spec, parsed.value if field is None else {field: parsed.value})
     except Invalid as error:
-        return otherwise(str(error))
+        return " ".join(f"{fault.pointer}: {fault.message}" for fault in error.faults[:REASONS_MAX])
     except Exception as error:
         # A fault in one automation must not affect the others.
-        return otherwise(f"A fault of type {type(error).__name__}.")
-
-
-def _stored_object(text: str) -> dict[str, Any] | None:
-    try:
-        source = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return source if isinstance(source, dict) else None
+        return f"A fault of type {type(error).__name__}."
 
 
 def superseded_by_debounce(debounce: Debounce, arrivals: Iterable[tuple[bytes | None, int]]) -> set[int]:

@@ -11,18 +11,19 @@ Where clocks change, schedules follow Debian's cron:
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from enum import StrEnum
-from typing import Any, Final
+from typing import Annotated, Final
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim
+from msgspec import Meta
+from msgspec.structs import force_setattr
 
 from hookmill.domain import moment
-from hookmill.domain.errors import Invalid
+from hookmill.domain.errors import Fault, Invalid
 from hookmill.domain.name import usable_name
-from hookmill.domain.text import key_hint
+from hookmill.domain.spec import Spec
 
 UTC_NAME: Final = "UTC"
 CRON_CHARACTERS_MAX: Final = 200
@@ -33,7 +34,6 @@ MISSED_AFTER_US: Final = 60_000_000
 """A time counts as missed if it is further in the past than this when a worker notices it."""
 CLOCK_ERROR_US: Final = 3_600_000_000
 """If a schedule's last time is later than now by more than this, the clock was wrong at that time."""
-SCHEDULE_FIELDS: Final = ("name", "cron", "timezone", "catch_up")
 _MINUTE_US: Final = 60_000_000
 _DAY: Final = timedelta(days=1)
 _SECOND: Final = timedelta(seconds=1)
@@ -47,7 +47,17 @@ _CRON_BY_NAME: Final = {
     "@annually": "0 0 1 1 *",
 }
 _EVERY: Final = re.compile(r"@every (?=[0-9])(?:([0-9]{1,3})d)?(?:([0-9]{1,4})h)?(?:([0-9]{1,6})m)?\Z")
-_TIMEZONE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*\Z")
+_TIMEZONE_PATTERN: Final = "^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*$"
+_TIMEZONE_PHRASE: Final = "an IANA name, such as Europe/Berlin"
+_CRON_PATTERN: Final = (
+    r"^(\s*[^@\s]\S*(\s+\S+){4}\s*|@(hourly|daily|midnight|weekly|monthly|yearly|annually)"
+    r"|@every (?=[0-9])([0-9]{1,3}d)?([0-9]{1,4}h)?([0-9]{1,6}m)?)$"
+)
+"""For editors. The reader's error texts say more."""
+_CRON_PHRASE: Final = (
+    "a text with five fields, such as 0 3 * * * (minute, hour, day of month, month, day of week), a name such as "
+    "@daily, or an interval such as @every 1h"
+)
 _UNUSABLE_TIMEZONES: Final = re.compile(r"(?:posix|right)/|(?:localtime|posixrules|Factory)\Z")
 """Entries of the zone database that depend on the host, or count leap seconds."""
 _SEARCH_START: Final = datetime(2024, 1, 1, tzinfo=UTC)
@@ -63,38 +73,44 @@ class CatchUp(StrEnum):
     """Missed times start no run."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
-    name: str
-    """Unique in its automation."""
-    cron: str
-    timezone: str = UTC_NAME
-    catch_up: CatchUp = CatchUp.ONCE
+class Schedule(Spec, frozen=True, kw_only=True, omit_defaults=True):
+    """A schedule. It has no payload: the prompt alone starts the run."""
 
-    def schedule_json(self) -> dict[str, str]:
-        """The schedule as JSON, without optional fields that have their default."""
-        timezone = {"timezone": self.timezone} if self.timezone != UTC_NAME else {}
-        catch_up = {"catch_up": self.catch_up.value} if self.catch_up is not CatchUp.ONCE else {}
-        return {"name": self.name, "cron": self.cron, **timezone, **catch_up}
+    name: Annotated[str, Meta(description="Unique in its automation.")]
+    cron: Annotated[
+        str,
+        Meta(
+            description="The times: five fields (minute, hour, day of month, month, day of week), a name such as "
+            "@daily, or an interval such as @every 1h30m.",
+            examples=["0 3 * * *"],
+            extra_json_schema={"maxLength": CRON_CHARACTERS_MAX, "pattern": _CRON_PATTERN},
+            extra={"phrase": _CRON_PHRASE},
+        ),
+    ]
+    timezone: Annotated[
+        str,
+        Meta(
+            max_length=TIMEZONE_CHARACTERS_MAX,
+            description="The time zone, as an IANA name such as Europe/Berlin. Omitted: UTC.",
+            extra_json_schema={"pattern": _TIMEZONE_PATTERN},
+            extra={"phrase": _TIMEZONE_PHRASE},
+        ),
+    ] = UTC_NAME
+    catch_up: Annotated[
+        CatchUp, Meta(description="Whether times that were missed start one run, or none. Omitted: once.")
+    ] = CatchUp.ONCE
 
+    def __post_init__(self) -> None:
+        # Equal schedules have equal values.
+        force_setattr(self, "name", self.name.strip())
+        force_setattr(self, "cron", _normalized_cron(self.cron))
 
-def schedule_from_json(source: Any) -> Schedule:
-    """The schedule in a user's JSON. Raises `Invalid` with a pointer into `source`."""
-    if not isinstance(source, dict):
-        raise Invalid("A schedule must be an object with name and cron. It may have timezone and catch_up.", pointer="")
-    for key in source:
-        if key not in SCHEDULE_FIELDS:
-            raise Invalid(f"unknown key {str(key)[:100]!r}. {key_hint(str(key), SCHEDULE_FIELDS)}", pointer="")
-    timezone = source.get("timezone", UTC_NAME)
-    catch_up = source.get("catch_up", CatchUp.ONCE)
-    if catch_up not in list(CatchUp):
-        raise Invalid("catch_up must be once or none.", pointer="/catch_up")
-    return Schedule(
-        name=_usable_schedule_name(source.get("name")),
-        cron=_usable_cron(source.get("cron")),
-        timezone=_usable_timezone(timezone),
-        catch_up=CatchUp(catch_up),
-    )
+    def problems(self) -> Iterator[Fault]:
+        for name, check in (("name", _check_name), ("cron", _check_cron), ("timezone", _check_timezone)):
+            try:
+                check(getattr(self, name))
+            except Invalid as error:
+                yield Fault(f"/{name}", str(error))
 
 
 def next_time(schedule: Schedule, after: int, anchor: int) -> int | None:
@@ -216,53 +232,41 @@ def _first_change(zone: tzinfo, start: datetime, until: datetime) -> datetime | 
 # Fields
 
 
-def _usable_schedule_name(source: Any) -> str:
-    if not isinstance(source, str):
-        raise Invalid("A schedule needs a name, such as nightly.", pointer="/name")
-    try:
-        return usable_name("schedule", source)
-    except Invalid as error:
-        raise Invalid(str(error), pointer="/name") from None
+def _check_name(name: str) -> None:
+    usable_name("schedule", name)
 
 
-def _usable_cron(source: Any) -> str:
-    if not isinstance(source, str) or len(source) > CRON_CHARACTERS_MAX:
-        raise _invalid_cron_error()
-    cron = " ".join(source.split())
+def _normalized_cron(text: str) -> str:
+    cron = " ".join(text.split())
+    if cron.startswith("@") or len(fields := cron.split()) != 5:
+        return cron
+    # Other programs write a day field without a restriction as a question mark.
+    minute, hour, day, month, weekday = fields
+    return " ".join((minute, hour, day.replace("?", "*"), month, weekday.replace("?", "*")))
+
+
+def _check_cron(cron: str) -> None:
     if cron.startswith("@"):
         if cron not in _CRON_BY_NAME and not _is_usable_interval(cron):
             raise Invalid(
                 f"{cron[:80]!r} is not a schedule. Use {', '.join(_CRON_BY_NAME)}, or @every with an interval from 1m "
-                f"to {INTERVAL_DAYS_MAX}d, such as @every 1h30m.",
-                pointer="/cron",
+                f"to {INTERVAL_DAYS_MAX}d, such as @every 1h30m."
             )
-        return cron
+        return
     fields = cron.split()
     if fields and fields[0].startswith(("TZ=", "CRON_TZ=")):
         zone = fields[0].partition("=")[2][:TIMEZONE_CHARACTERS_MAX]
-        raise Invalid(f"cron can't contain the time zone. Write it as timezone: {zone}.", pointer="/cron")
-    if len(fields) != 5:
-        raise _invalid_cron_error()
-    # Other programs write a day field without a restriction as a question mark.
-    minute, hour, day, month, weekday = fields
-    cron = " ".join((minute, hour, day.replace("?", "*"), month, weekday.replace("?", "*")))
+        raise Invalid(f"cron can't contain the time zone. Write it as timezone: {zone}.")
+    if len(fields) != 5 or len(cron) > CRON_CHARACTERS_MAX:
+        raise Invalid(f"cron must be {_CRON_PHRASE}.")
     try:
         first = _next_date(cron, _SEARCH_START, UTC)
     except Exception as error:
         # For some invalid expressions, the library raises AssertionError without a text.
         reason = f" {error}." if str(error) else ""
-        raise Invalid(f"{cron[:80]!r} is not a cron expression.{reason}", pointer="/cron") from None
+        raise Invalid(f"{cron[:80]!r} is not a cron expression.{reason}") from None
     if first is None:
-        raise Invalid(f"{cron[:80]!r} never fires.", pointer="/cron")
-    return cron
-
-
-def _invalid_cron_error() -> Invalid:
-    return Invalid(
-        "cron must be a text with five fields, such as 0 3 * * * (minute, hour, day of month, month, day of week), a "
-        "name such as @daily, or an interval such as @every 1h.",
-        pointer="/cron",
-    )
+        raise Invalid(f"{cron[:80]!r} never fires.")
 
 
 def _is_usable_interval(cron: str) -> bool:
@@ -279,16 +283,14 @@ def _interval(cron: str) -> int | None:
     return ((days * 24 + hours) * 60 + minutes) * _MINUTE_US
 
 
-def _usable_timezone(source: Any) -> str:
-    if isinstance(source, str) and len(source) <= TIMEZONE_CHARACTERS_MAX and _TIMEZONE.match(source):
+def _check_timezone(timezone: str) -> None:
+    if re.fullmatch(_TIMEZONE_PATTERN, timezone) and not _UNUSABLE_TIMEZONES.match(timezone):
         try:
-            if not _UNUSABLE_TIMEZONES.match(source):
-                _zone(source)
-                return source
+            _zone(timezone)
+            return
         except (LookupError, ValueError, OSError):
             pass
-    shown = f"; got {source[:80]!r}" if isinstance(source, str) else ""
-    raise Invalid(f"timezone must be an IANA name, such as Europe/Berlin{shown}.", pointer="/timezone")
+    raise Invalid(f"timezone must be {_TIMEZONE_PHRASE}; got {timezone[:80]!r}.")
 
 
 def _zone(name: str) -> tzinfo:

@@ -5,14 +5,16 @@ that concern several fields are in `Spec.problems`, and defaults that depend on 
 """
 
 import re
-from collections.abc import Iterable, Iterator
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from typing import Any, Final, Protocol, Self, TypeVar
 
 import msgspec
 from msgspec import inspect
 
 from hookmill.domain import json_pointer
 from hookmill.domain.errors import Fault, Invalid
+from hookmill.domain.text import closest_name
 
 S = TypeVar("S", bound="Spec")
 
@@ -21,6 +23,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """What a person may set of a resource or of a part of it.
 
     The annotation `Meta(extra={"phrase": "a JSON pointer"})` says what a value must be, if its type and limits don't.
+    A field can also have a class with the methods of `JsonValue`.
     """
 
     def problems(self) -> Iterable[Fault]:
@@ -28,18 +31,49 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return ()
 
     def as_json(self) -> dict[str, Any]:
-        """The fields that differ from their defaults. Inside them, only what is empty is left out."""
+        """The fields that differ from their defaults. Inside them, only what is empty is left out.
+
+        Inside a class with `omit_defaults`, all defaults are left out.
+        """
         return {name: _plain(value) for name, value, default in _fields_of(self) if value != default}
+
+
+class JsonValue(Protocol):
+    """A value that reads its JSON itself."""
+
+    source: Any
+    """The JSON."""
+
+    @classmethod
+    def read(cls, source: Any) -> "Self | list[Fault]":
+        """The value, or its faults, with pointers into the source. Null is not absence here."""
 
 
 def read(spec: type[S], source: Any, pointer: str = "") -> S:
     """The spec in a JSON or YAML value at the pointer. Raises `Invalid` with every problem and its pointer."""
     reader = _Reader()
-    value = reader.read(inspect.type_info(spec), source, pointer)
+    value = reader.read(described(spec), source, pointer)
     if reader.faults:
         raise Invalid.at(reader.faults)
     assert isinstance(value, spec)
     return value
+
+
+def merge_patch(target: Any, patch: Any) -> Any:
+    """The JSON value after a JSON merge patch (RFC 7396): null removes a field, and an object changes its fields."""
+    if not isinstance(patch, Mapping):
+        return patch
+    fields = target if isinstance(target, Mapping) else {}
+    changed = {name: merge_patch(fields.get(name), value) for name, value in patch.items() if value is not None}
+    return {name: value for name, value in fields.items() if name not in patch} | changed
+
+
+@cache
+def described(spec: type[Spec]) -> inspect.StructType:
+    """The types of the fields of a spec."""
+    info = inspect.type_info(spec)
+    assert isinstance(info, inspect.StructType)
+    return info
 
 
 def _fields_of(spec: Spec) -> Iterator[tuple[str, Any, Any]]:
@@ -50,17 +84,29 @@ def _fields_of(spec: Spec) -> Iterator[tuple[str, Any, Any]]:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Spec):
-        return {name: _plain(each) for name, each, _ in _fields_of(value) if each not in ((), {}, None)}
+        config = value.__struct_config__
+        return ({config.tag_field: config.tag} if config.tag_field is not None else {}) | {
+            name: _plain(each)
+            for name, each, default in _fields_of(value)
+            if each not in ((), {}, None) and not (config.omit_defaults and each == default)
+        }
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items()}
-    return msgspec.to_builtins(value)
+    return source_of(value) if hasattr(value, "source") else msgspec.to_builtins(value)
 
 
-def schemas(*specs: type[Spec], ref_template: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def source_of(value: Any) -> Any:
+    """The JSON of a value with a class of ours."""
+    return value.source
+
+
+def schemas(
+    *specs: type[Spec], ref_template: str, schema_hook: Callable[[type], dict[str, Any]] | None = None
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """The JSON Schemas of all fields of the specs, by name, and the schemas that they refer to, by name."""
-    _, components = msgspec.json.schema_components(specs, ref_template=ref_template)
+    _, components = msgspec.json.schema_components(specs, ref_template=ref_template, schema_hook=schema_hook)
     return {
         name: schema for spec in specs for name, schema in components.pop(spec.__name__)["properties"].items()
     }, components
@@ -99,29 +145,42 @@ class _Reader:
                 return source
             case inspect.LiteralType() if source in found.values:
                 return source
+            case inspect.CustomType():
+                return self._read_custom(found.cls, source, pointer)
         subject = _subject(pointer)
         if is_name:
             subject = f"The name {str(source)[:40]!r} in {subject}"
         self.faults.append(Fault(pointer, f"{subject} must be {_phrase(kind)}."))
         return None
 
+    def _read_custom(self, kind: type[JsonValue], source: Any, pointer: str) -> JsonValue | None:
+        value = kind.read(source)
+        if not isinstance(value, list):
+            return value
+        self.faults += [
+            Fault(pointer + fault.pointer, f"{fault.pointer}: {fault.message}" if fault.pointer else fault.message)
+            for fault in value
+        ]
+        return None
+
     def _read_struct(self, kind: inspect.StructType, source: dict[Any, Any], pointer: str) -> Any:
         fields = {field.name: field for field in kind.fields}
+        known = (*((kind.tag_field,) if kind.tag_field is not None else ()), *fields)
+        misspelt: set[str | None] = set()
         before = len(self.faults)
         for name in source:
-            if name not in fields:
-                shown = str(name)[:40]
-                self.faults.append(
-                    Fault(
-                        f"{pointer}/{json_pointer.escape(shown)}",
-                        f"Unknown field {shown!r}. Known fields: {', '.join(fields)}.",
-                    )
-                )
+            if name not in known:
+                shown, likely = str(name)[:40], closest_name(str(name), known)
+                misspelt.add(likely)
+                hint = f"Did you mean {likely}?" if likely is not None else f"Known fields: {', '.join(known)}."
+                self.faults.append(Fault(f"{pointer}/{json_pointer.escape(shown)}", f"Unknown field {shown!r}. {hint}"))
         values = {
             name: self.read(field.type, source.get(name), f"{pointer}/{name}")
             for name, field in fields.items()
             # Null stands for the default.
-            if source.get(name) is not None or field.required
+            if source.get(name) is not None
+            or (field.required and name not in misspelt)
+            or (name in source and _reads_null(field.type))
         }
         if len(self.faults) > before:
             return None
@@ -147,6 +206,7 @@ _JSON_TYPES: Final[dict[type[inspect.Type], type | tuple[type, ...]]] = {
     inspect.BoolType: bool,
     inspect.IntType: int,
     inspect.NoneType: type(None),
+    inspect.CustomType: object,
 }
 
 
@@ -154,7 +214,10 @@ def _alternative(kind: inspect.Type, source: Any) -> inspect.Type | None:
     """The type among the alternatives whose JSON type is that of the source."""
     for each in alternatives(kind):
         is_boolean = isinstance(source, bool)
-        if isinstance(source, _JSON_TYPES[type(each)]) and is_boolean == isinstance(each, inspect.BoolType):
+        if isinstance(each, inspect.StructType) and each.tag is not None and isinstance(source, dict):
+            if source.get(each.tag_field) == each.tag:
+                return each
+        elif isinstance(source, _JSON_TYPES[type(each)]) and is_boolean == isinstance(each, inspect.BoolType):
             return each
     return None
 
@@ -168,6 +231,10 @@ def alternatives(kind: inspect.Type) -> Iterator[inspect.Type]:
             yield from alternatives(each)
     else:
         yield kind
+
+
+def _reads_null(kind: inspect.Type) -> bool:
+    return any(isinstance(each, inspect.CustomType) for each in alternatives(kind))
 
 
 def _matches(pattern: str | None, text: str) -> bool:

@@ -3,9 +3,10 @@
 Also suggests keys instead of unknown ones.
 """
 
+import difflib
 import re
 import unicodedata
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Final
 
 _NEXT_WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -46,6 +47,13 @@ def key_hint(key: str, allowed: Collection[str]) -> str:
     """The end of an error text for an unknown key: `key` in snake_case if that is allowed, else all allowed keys."""
     likely_key = snake_case(key)
     return f"Did you mean {likely_key}?" if likely_key in allowed else f"Allowed: {', '.join(sorted(allowed))}."
+
+
+def closest_name(name: str, names: Iterable[str]) -> str | None:
+    """The name among `names` that somebody probably meant, in whatever case. None if none is similar."""
+    normalized = {candidate.lower().replace("_", ""): candidate for candidate in names}
+    matches = difflib.get_close_matches(name.lower().replace("_", "").replace("-", "")[:40], normalized, n=1)
+    return normalized[matches[0]] if matches else None
 
 
 def _escaped(character: str) -> str:

@@ -1,31 +1,25 @@
 """Operations on automations. A change takes effect in every process before the call returns."""
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from msgspec import structs
+
 from hookmill.domain import ids
-from hookmill.domain.automation import (
-    PROMPT_CHARACTERS_MAX,
-    Automation,
-    TriggersByKind,
-    triggers_from_json,
-)
+from hookmill.domain.automation import STORED_PARTS, Automation, AutomationSpec, changed_fields
 from hookmill.domain.errors import Conflict, Invalid, LimitReached
 from hookmill.domain.ids import AutomationId, RunKey, WebhookUid
 from hookmill.domain.limits import AUTOMATIONS_PER_FACTORY, BODY_BYTES_MAX
-from hookmill.domain.name import usable_name
 from hookmill.domain.payload import NotJson, Parsed, parse
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.results import DeclaredResult, kind_problem
 from hookmill.domain.run import ByPerson, Run
-from hookmill.domain.run_options import OPTION_FIELDS, RunOptions, changed_options, options_from_json
-from hookmill.domain.run_policy import changed_policy, policy_from_json
+from hookmill.domain.run_options import RunOptions
 from hookmill.domain.run_secrets import NO_SECRETS
 from hookmill.domain.webhook import Webhook, WebhookState
 from hookmill.management import compatibility
-from hookmill.management.installation import Operations, random_id
+from hookmill.management.installation import Change, Operations, random_id
 from hookmill.management.lookup import automation_named, run_of
 from hookmill.store import automations, schedules, secrets, webhooks
 from hookmill.store.database import Transaction
@@ -34,41 +28,22 @@ from hookmill.store.schedules import NextTimes
 
 
 class Automations(Operations):
-    def create(
-        self,
-        may: MayManage,
-        name: str,
-        *,
-        prompt: str,
-        triggers: Any,
-        runner: str | None = None,
-        enabled: bool = True,
-        policy: Mapping[str, Any] | None = None,
-        options: Mapping[str, Any] | None = None,
-    ) -> Automation:
-        """Create an automation. `triggers` is the JSON list; `policy` and `options` have the JSON fields of a run
-        policy and of run options.
+    def create(self, may: MayManage, spec: AutomationSpec) -> Automation:
+        """Create an automation.
 
         Without a runner, the automation has the operator's default runner. Raises `Invalid`, `Conflict` for a taken
         name, or `LimitReached` at the factory's limit.
         """
         now = self._installation.now()
-        new_triggers = triggers_from_json(triggers)
         automation = Automation(
+            **structs.asdict(self._with_runner(spec)),
             id=AutomationId(random_id("aut")),
             factory_id=may.factory.id,
-            name=usable_name("automation", name),
-            enabled=enabled,
             version=1,
-            prompt=_usable_prompt(prompt),
-            runner=self._usable_runner(runner),
-            triggers=new_triggers.delivery_triggers,
-            schedules=new_triggers.schedules,
-            policy=policy_from_json(policy or {}),
-            options=self._usable_options(may, options_from_json(options or {})),
             created_at=now,
             updated_at=now,
         )
+        self._refuse_unusable(may, automation, AutomationSpec.__struct_fields__)
         with self._installation.changing_definition(may) as change:
             if automations.count_live(change.tx, may.factory.id) >= AUTOMATIONS_PER_FACTORY:
                 raise LimitReached(
@@ -78,70 +53,49 @@ class Automations(Operations):
             _refuse_taken_name(change.tx, may, automation.name)
             self._refuse_unusable_secrets(change.tx, may, automation)
             automations.add(change.tx, automation)
-            change.record("create", "automation", automation.id, automation.name, enabled=enabled)
+            change.record("create", "automation", automation.id, automation.name, enabled=automation.enabled)
         return automation
 
-    def change(
-        self,
-        may: MayManage,
-        id_or_name: str,
-        *,
-        prompt: str | None = None,
-        triggers: Any = None,
-        runner: str | None = None,
-        new_name: str | None = None,
-        enabled: bool | None = None,
-        policy: Mapping[str, Any] | None = None,
-        options: Mapping[str, Any] | None = None,
-    ) -> Automation:
-        """Save a new version of the automation. A field stays unchanged if its argument is None.
+    def change(self, may: MayManage, id_or_name: str, patch: Mapping[str, Any]) -> Automation:
+        """Save a new version of the automation, with a JSON merge patch of its spec.
 
-        `policy` and `options` have the changed JSON fields of the run policy and of the run options; a field that is
-        None is reset. The version stays if nothing changes, or if `enabled` is the only argument.
+        The version stays if nothing changes, or if `enabled` is the only field of the patch.
         """
-        if all(argument is None for argument in (prompt, triggers, runner, new_name)) and not policy and not options:
-            return self.set_enabled(may, id_or_name, enabled) if enabled is not None else self.get(may, id_or_name)
+        if not patch:
+            return self.get(may, id_or_name)
+        if patch.keys() == {"enabled"} and isinstance(patch["enabled"], bool):
+            return self.set_enabled(may, id_or_name, patch["enabled"])
         with self._installation.changing_definition(may) as change:
             before = automation_named(change.tx, may, id_or_name)
-            new_triggers = triggers_from_json(triggers) if triggers is not None else _triggers_of(before)
-            after = replace(
-                before,
-                version=before.version + 1,
-                updated_at=change.now,
-                name=usable_name("automation", new_name) if new_name is not None else before.name,
-                prompt=_usable_prompt(prompt) if prompt is not None else before.prompt,
-                runner=self._usable_runner(runner) if runner is not None else before.runner,
-                triggers=new_triggers.delivery_triggers,
-                schedules=new_triggers.schedules,
-                unreadable_triggers=None,
-                policy=changed_policy(before.policy, policy or {}),
-                options=self._changed_options(may, before.options, options or {}),
-                enabled=enabled if enabled is not None else before.enabled,
-            )
-            attributes_by_field = {name: name for name in ("name", "prompt", "runner", "enabled", "policy")}
-            attributes_by_field["triggers"] = "all_triggers"
-            changed_fields = [
-                field
-                for field, attribute in attributes_by_field.items()
-                if getattr(before, attribute) != getattr(after, attribute)
-            ]
-            options_before, options_after = before.options.as_json(), after.options.as_json()
-            changed_fields += [
-                name
-                for name in OPTION_FIELDS
-                if options_before.get(name) != options_after.get(name) or before.options.unreadable is not None
-            ]
-            if not changed_fields:
-                change.skip_audit()
-                return before
-            if after.name != before.name:
-                _refuse_taken_name(change.tx, may, after.name)
-            if after.options.secrets != before.options.secrets or after.runner != before.runner:
-                self._refuse_unusable_secrets(change.tx, may, after)
-            automations.save(change.tx, before, after)
-            change.record("change", "automation", after.id, after.name, version=after.version, changed=changed_fields)
-            # Enabling it has also removed its pause reason.
-            return automation_named(change.tx, may, after.id)
+            return self._save(change, may, before, before.patched(patch))
+
+    def redefine(self, may: MayManage, id_or_name: str, spec: AutomationSpec) -> Automation:
+        """Save a new version of the automation with this spec, which also replaces what can't be read."""
+        with self._installation.changing_definition(may) as change:
+            return self._save(change, may, automation_named(change.tx, may, id_or_name), spec)
+
+    def _save(self, change: Change, may: MayManage, before: Automation, spec: AutomationSpec) -> Automation:
+        changed = changed_fields(before, self._with_runner(spec))
+        if changed in ([], ["enabled"]) and not before.unreadable_parts:
+            return self._set_enabled(change, may, before, spec.enabled)
+        after = structs.replace(
+            before,
+            **structs.asdict(self._with_runner(spec)),
+            version=before.version + 1,
+            updated_at=change.now,
+            unreadable_parts={},
+        )
+        # The operator may have removed what the automation uses. Other changes must be possible nevertheless.
+        self._refuse_unusable(may, after, changed)
+        if after.name != before.name:
+            _refuse_taken_name(change.tx, may, after.name)
+        if after.secrets != before.secrets or after.runner != before.runner:
+            self._refuse_unusable_secrets(change.tx, may, after)
+        automations.save(change.tx, before, after)
+        changed += [name for part in before.unreadable_parts for name in STORED_PARTS[part] if name not in changed]
+        change.record("change", "automation", after.id, after.name, version=after.version, changed=changed)
+        # Enabling it has also removed its pause reason.
+        return automation_named(change.tx, may, after.id)
 
     def all(self, may: MayView) -> Sequence[Automation]:
         with self._installation.reading() as tx:
@@ -155,13 +109,15 @@ class Automations(Operations):
     def set_enabled(self, may: MayManage, id_or_name: str, enabled: bool) -> Automation:
         """Enable or disable the automation. A change also resets its consecutive failures and its pause reason."""
         with self._installation.changing(may) as change:
-            automation = automation_named(change.tx, may, id_or_name)
-            if automation.enabled == enabled:
-                change.skip_audit()
-                return automation
-            automations.set_enabled(change.tx, automation, enabled, change.now)
-            change.record("enable" if enabled else "disable", "automation", automation.id, automation.name)
-            return automation_named(change.tx, may, automation.id)
+            return self._set_enabled(change, may, automation_named(change.tx, may, id_or_name), enabled)
+
+    def _set_enabled(self, change: Change, may: MayManage, automation: Automation, enabled: bool) -> Automation:
+        if automation.enabled == enabled:
+            change.skip_audit()
+            return automation
+        automations.set_enabled(change.tx, automation, enabled, change.now)
+        change.record("enable" if enabled else "disable", "automation", automation.id, automation.name)
+        return automation_named(change.tx, may, automation.id)
 
     def delete(self, may: MayManage, id_or_name: str) -> Automation:
         """Delete the automation. When the call returns, it can start no more runs. Existing runs stay and continue."""
@@ -240,10 +196,10 @@ class Automations(Operations):
 
     def _refuse_unusable_secrets(self, tx: Transaction, may: MayManage, automation: Automation) -> None:
         """Raises `Invalid` if runs of the automation can't get one of its secrets."""
-        if not automation.options.secrets:
+        if not automation.secrets:
             return
         rule = self._installation.config.secret_rules.get(automation.runner, NO_SECRETS)
-        for index, secret in enumerate(automation.options.run_secrets):
+        for index, secret in enumerate(automation.run_secrets):
             if (problem := rule.problem_of(automation.runner, secret.variable)) is not None:
                 raise Invalid(problem, pointer=f"/secrets/{index}")
         for index, name in _missing_secrets(tx, may, automation).items():
@@ -258,29 +214,27 @@ class Automations(Operations):
         ]
 
     def _workspace_warnings(self, may: MayView, automation: Automation) -> list[str]:
-        workspace = automation.options.workspace
+        workspace = automation.workspace
         if workspace is None or workspace.repository in self._installation.config.repositories_for(may):
             return []
         return [f"The operator allows no repository {workspace.repository!r} for this factory, so its runs fail."]
 
     def _result_warnings(self, may: MayView, automation: Automation) -> list[str]:
-        problems = (self._destination_problem(may, result) for result in automation.options.results)
+        problems = (self._destination_problem(may, result) for result in automation.results)
         return [f"A result is not delivered: {problem}" for problem in dict.fromkeys(problems) if problem is not None]
 
-    def _changed_options(self, may: MayManage, options: RunOptions, changes: Mapping[str, Any]) -> RunOptions:
-        after = changed_options(options, changes)
-        # The operator may have removed a repository or a destination. Other changes must be possible nevertheless.
-        if after.workspace != options.workspace:
-            self._refuse_unusable_workspace(may, after)
-        if after.results != options.results:
-            self._refuse_unusable_destinations(may, after)
-        return after
-
-    def _usable_options(self, may: MayManage, options: RunOptions) -> RunOptions:
-        """The options. Raises `Invalid` if the factory may not use their repository or one of their destinations."""
-        self._refuse_unusable_workspace(may, options)
-        self._refuse_unusable_destinations(may, options)
-        return options
+    def _refuse_unusable(self, may: MayManage, spec: AutomationSpec, changed: Collection[str]) -> None:
+        """Raises `Invalid` if the operator's settings don't allow the value of a changed field."""
+        config = self._installation.config
+        if "runner" in changed and spec.runner not in config.runner_names:
+            raise Invalid(
+                f"No runner is named {spec.runner[:80]!r}. The operator configured: {', '.join(config.runner_names)}.",
+                pointer="/runner",
+            )
+        if "workspace" in changed:
+            self._refuse_unusable_workspace(may, spec)
+        if "results" in changed:
+            self._refuse_unusable_destinations(may, spec)
 
     def _refuse_unusable_workspace(self, may: MayManage, options: RunOptions) -> None:
         allowed = self._installation.config.repositories_for(may)
@@ -307,24 +261,9 @@ class Automations(Operations):
             f"{', '.join(allowed) or 'none'}."
         )
 
-    def _usable_runner(self, runner: str | None) -> str:
-        config = self._installation.config
-        name = runner or config.default_runner
-        if name in config.runner_names:
-            return name
-        raise Invalid(
-            f"No runner is named {name[:80]!r}. The operator configured: {', '.join(config.runner_names)}.",
-            pointer="/runner",
-        )
-
-
-def _triggers_of(automation: Automation) -> TriggersByKind:
-    if (reason := automation.unreadable_triggers) is not None:
-        raise Invalid(
-            f"The automation can't be saved, because its stored triggers can't be read: {reason} Replace all of them.",
-            pointer="/triggers",
-        )
-    return TriggersByKind(delivery_triggers=automation.triggers, schedules=automation.schedules)
+    def _with_runner(self, spec: AutomationSpec) -> AutomationSpec:
+        """The spec, with the default runner if it names none."""
+        return spec if spec.runner else structs.replace(spec, runner=self._installation.config.default_runner)
 
 
 def _usable_payload(body: bytes) -> Parsed:
@@ -341,12 +280,10 @@ def _usable_payload(body: bytes) -> Parsed:
 
 def _missing_secrets(tx: Transaction, may: MayView, automation: Automation) -> dict[int, str]:
     """The names of the automation's secrets that its runs can't get, by their position in the list."""
-    if not automation.options.secrets:
+    if not automation.secrets:
         return {}
-    existing = secrets.for_runs(tx, may.factory.id, (secret.name for secret in automation.options.run_secrets))
-    return {
-        index: secret.name for index, secret in enumerate(automation.options.run_secrets) if secret.name not in existing
-    }
+    existing = secrets.for_runs(tx, may.factory.id, (secret.name for secret in automation.run_secrets))
+    return {index: secret.name for index, secret in enumerate(automation.run_secrets) if secret.name not in existing}
 
 
 def _missing_secret_text(may: MayView, name: str) -> str:
@@ -362,29 +299,10 @@ def _refuse_taken_name(tx: Transaction, may: MayManage, name: str) -> None:
         raise Conflict(f"Factory {may.factory.name!r} already has an automation named {name!r}. Choose another name.")
 
 
-def _usable_prompt(prompt: str) -> str:
-    if not prompt.strip():
-        raise Invalid("The prompt is empty. Describe what the run should do.", pointer="/prompt")
-    if len(prompt) > PROMPT_CHARACTERS_MAX or "\x00" in prompt:
-        raise Invalid(
-            f"The prompt is longer than {PROMPT_CHARACTERS_MAX:,} characters, or contains a NUL. "
-            "Shorten it, or remove the NUL.",
-            pointer="/prompt",
-        )
-    if any("\ud800" <= character <= "\udfff" for character in prompt):
-        raise Invalid(
-            "The prompt contains half of a surrogate pair, which a text file can't contain. Remove it.",
-            pointer="/prompt",
-        )
-    return prompt
-
-
 def _webhooks_selected_only_by_event_type(automation: Automation) -> list[WebhookUid]:
     """The webhooks for which every trigger requires an event type."""
-    with_event_types = {uid for trigger in automation.triggers if trigger.event_types for uid in trigger.webhook_ids}
-    without_event_types = {
-        uid for trigger in automation.triggers if not trigger.event_types for uid in trigger.webhook_ids
-    }
+    with_event_types = {uid for each in automation.filters if each.event for uid in each.webhook_ids}
+    without_event_types = {uid for each in automation.filters if not each.event for uid in each.webhook_ids}
     return sorted(with_event_types - without_event_types)
 
 

@@ -1,20 +1,22 @@
 """Tests filters on stored deliveries, with the evaluator that triggers use, and explains the results."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hookmill.domain import payload
-from hookmill.domain.automation import Automation, DeliveryFilter, Subscription, read_event_types
+from hookmill.domain.automation import Automation, DeliveryFilter, Subscription
 from hookmill.domain.delivery import Delivery, Label
-from hookmill.domain.errors import Fault, Invalid, InvalidFilter
-from hookmill.domain.filters import Explanation, compile_filter
+from hookmill.domain.errors import Fault, Invalid
+from hookmill.domain.filters import Explanation
 from hookmill.domain.ids import AutomationId, DeliveryKey, WebhookUid
 from hookmill.domain.limits import BACKTEST_DELIVERIES_MAX
 from hookmill.domain.payload import Parsed
 from hookmill.domain.permission import MayView
 from hookmill.domain.run import Run
 from hookmill.domain.run_policy import NO_POLICY, RunPolicy, superseded_by_debounce
+from hookmill.domain.spec import read
 from hookmill.management.installation import Operations
 from hookmill.management.lookup import delivery_of, payload_of, webhook_named
 from hookmill.store import automations, deliveries
@@ -74,7 +76,7 @@ class Filters(Operations):
     ) -> FilterTest:
         """Test a draft, which is a filter that is not (yet) part of a trigger, on a stored delivery.
 
-        `webhooks` are uids or names. None accepts every payload, event type or webhook. Raises `InvalidFilter`, and
+        `webhooks` are uids or names. None accepts every payload, event type or webhook. Raises `Invalid`, and
         `NotFound` for an unknown webhook, and for a delivery that is unknown or has no payload.
         """
         draft = draft_filter(payload_filter, event_types)
@@ -99,7 +101,7 @@ class Filters(Operations):
 
         With a policy, the result also has the number of the runs' policy keys, and the deliveries whose runs debounce
         would supersede.
-        Raises `InvalidFilter`, `Invalid` for `last`, and `NotFound` for a webhook that the factory does not have.
+        Raises `Invalid`, and `NotFound` for a webhook that the factory does not have.
         """
         if not 1 <= last <= BACKTEST_DELIVERIES_MAX:
             raise Invalid(f"A backtest tests 1 to {BACKTEST_DELIVERIES_MAX} deliveries, not {last}.", pointer="/last")
@@ -150,8 +152,8 @@ class Filters(Operations):
         matches = []
         for automation in factory_automations:
             tests = tuple(
-                _evaluate(trigger, parsed, delivery.event, webhook_check=delivery.webhook_uid in trigger.webhook_ids)
-                for trigger in automation.triggers
+                _evaluate(each, parsed, delivery.event, webhook_check=delivery.webhook_uid in each.webhook_ids)
+                for each in automation.filters
             )
             matches.append(
                 AutomationMatch(
@@ -182,7 +184,7 @@ def _evaluate(delivery_filter: DeliveryFilter, parsed: Parsed, event: str | None
         would_trigger=webhook_check and delivery_filter.matches(event, parsed),
         webhook_check=webhook_check,
         event_check=delivery_filter.matches_event_type(event),
-        event_types=delivery_filter.event_types,
+        event_types=delivery_filter.event,
         event=event,
         payload_check=explanation is None or explanation.matched,
         explanation=explanation,
@@ -204,23 +206,18 @@ def any_trigger_matches(automation: Automation, delivery: Delivery, parsed: Pars
     subscription = Subscription(
         automation_id=automation.id,
         version=automation.version,
-        triggers=tuple(trigger for trigger in automation.triggers if delivery.webhook_uid in trigger.webhook_ids),
+        filters=tuple(each for each in automation.filters if delivery.webhook_uid in each.webhook_ids),
     )
     return subscription.matches(delivery.event, parsed)
 
 
 def draft_filter(payload_filter: Any = None, event_types: Any = None) -> DeliveryFilter:
-    """A filter compiled from JSON. Raises `InvalidFilter` with every problem, at `/event/…` or `/filter/…`."""
-    faults: list[Fault] = []
-    types = read_event_types(event_types) if event_types is not None else ()
-    # A list contains faults; the event types are a tuple.
-    if isinstance(types, list):
-        faults += [Fault(f"/event{fault.pointer}", fault.message) for fault in types]
-        types = ()
-    compiled = compile_filter(payload_filter) if payload_filter is not None else None
-    if isinstance(compiled, list):
-        faults += [Fault(f"/filter{fault.pointer}", fault.message) for fault in compiled]
-        compiled = None
-    if faults:
-        raise InvalidFilter(faults)
-    return DeliveryFilter(event_types=types, payload=compiled)
+    """A filter for any webhook, from JSON. Raises `Invalid` with every problem, at `/event/…` or `/filter/…`."""
+    source = {"webhook_ids": ["wh_any"], "event": event_types}
+    if payload_filter is not None:
+        source["payload"] = payload_filter
+    try:
+        return read(DeliveryFilter, source)
+    except Invalid as error:
+        faults = [Fault(re.sub("^/payload", "/filter", fault.pointer), fault.message) for fault in error.faults]
+        raise Invalid.at(faults) from None

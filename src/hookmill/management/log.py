@@ -141,7 +141,7 @@ class Log:
                     delivery=delivery.key,
                     factory=may.factory.id,
                     automation=automation_to_start,
-                    policy_key=automation_to_start.policy.policy_key(automation_to_start.id, parsed),
+                    policy_key=automation_to_start.policy_key(automation_to_start.id, parsed),
                     now=change.now,
                 )
                 started_runs.append(run_of(change.tx, may, ids.run_id(key)))

@@ -141,7 +141,7 @@ class Secrets(Operations):
                         for automation in own_automations
                         if secret.for_runs
                         and secret.factory_id == may.factory.id
-                        and any(each.name == secret.name for each in automation.options.run_secrets)
+                        and any(each.name == secret.name for each in automation.run_secrets)
                     ),
                 )
             )

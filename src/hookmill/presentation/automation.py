@@ -1,65 +1,18 @@
 """An automation as JSON, and its policy, options, schedules and state as texts for people."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Final, Self
 
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta
 
-from hookmill.domain.automation import Automation
+from hookmill.domain.automation import Automation, AutomationWithoutPrompt, Prompt
 from hookmill.domain.moment import iso, iso_or_none, utc
-from hookmill.domain.results import DeclaredResult, DeclaredResults
-from hookmill.domain.run_options import RunFields, RunOptions, WorkspaceOption
-from hookmill.domain.run_policy import (
-    ConcurrencyRule,
-    DebounceRule,
-    MaxRunning,
-    PauseAfterFailures,
-    Priority,
-    RetryRule,
-    RunPolicy,
-    RunPriority,
-    WhenBusy,
-)
-from hookmill.domain.run_secrets import RunSecretTexts
+from hookmill.domain.results import DeclaredResult
+from hookmill.domain.run_options import RunOptions
+from hookmill.domain.run_policy import Priority, RunPolicy, WhenBusy
 from hookmill.domain.schedule import CatchUp, Schedule
 from hookmill.domain.workspace import FULL_DEPTH, Ref, Workspace
 from hookmill.presentation.view import ExactNumbersView, Timestamp, View
-
-
-class TriggerFilterView(View, frozen=True):
-    webhook_ids: list[str]
-    event: Annotated[
-        list[str] | UnsetType, Meta(description="The event types that match. Omitted: every delivery matches.")
-    ] = UNSET
-    payload: Annotated[
-        dict[str, Any] | UnsetType, Meta(description="The payload filter. Omitted: every payload matches.")
-    ] = UNSET
-
-
-class TriggerView(View, frozen=True):
-    """Which deliveries start an automation: by webhook, event type and payload."""
-
-    provider: Annotated[str, Meta(description="Always `webhook`.")]
-    event: Annotated[str, Meta(description="Always `received`.")]
-    filter: TriggerFilterView
-
-
-class ScheduleFieldsView(View, frozen=True):
-    name: str
-    cron: Annotated[
-        str,
-        Meta(description="Five fields, a name such as @daily, or @every 1h.", examples=["0 3 * * *"]),
-    ]
-    timezone: Annotated[str | UnsetType, Meta(description="An IANA name. Omitted: UTC.")] = UNSET
-    catch_up: Annotated[CatchUp | UnsetType, Meta(description="What happens to missed times. Omitted: once.")] = UNSET
-
-
-class ScheduleTriggerView(View, frozen=True):
-    """A schedule that starts an automation."""
-
-    provider: Annotated[str, Meta(description="Always `schedule`.")]
-    event: Annotated[str, Meta(description="Always `cron_fired`.")]
-    schedule: ScheduleFieldsView
 
 
 class NextTimeView(View, frozen=True):
@@ -69,29 +22,14 @@ class NextTimeView(View, frozen=True):
     next_at: Annotated[Timestamp | None, Meta(description="Null while the automation is disabled.")]
 
 
-class AutomationInListView(ExactNumbersView, frozen=True):
+class AutomationInListView(AutomationWithoutPrompt, ExactNumbersView, frozen=True, kw_only=True):
     """An automation without its prompt, which may be long."""
 
     automation_id: str
-    name: str
-    enabled: bool
     version: int
-    runner: str
-    concurrency: ConcurrencyRule
-    debounce: DebounceRule
-    retry: RetryRule
-    priority: RunPriority
-    max_running: MaxRunning
-    pause_after_failures: PauseAfterFailures
-    fields: RunFields
-    secrets: RunSecretTexts
-    workspace: WorkspaceOption
-    results: DeclaredResults
     pause_reason: Annotated[
         str | None, Meta(description="Why the service disabled it. Null: it is enabled, or a person disabled it.")
     ]
-    triggers: list[Any]
-    """Each trigger is like `TriggerView` or `ScheduleTriggerView`."""
     next_times: Annotated[list[NextTimeView], Meta(description="When each schedule starts it next.")]
     created_at: Timestamp
     updated_at: Timestamp
@@ -100,23 +38,10 @@ class AutomationInListView(ExactNumbersView, frozen=True):
     @classmethod
     def of(cls, automation: Automation, warnings: Sequence[str], next_times: Mapping[str, int | None]) -> Self:
         return cls(
+            **{name: getattr(automation, name) for name in AutomationWithoutPrompt.__struct_fields__},
             automation_id=automation.id,
-            name=automation.name,
-            enabled=automation.enabled,
             version=automation.version,
-            runner=automation.runner,
-            concurrency=automation.policy.concurrency,
-            debounce=automation.policy.debounce,
-            retry=automation.policy.retry,
-            priority=automation.policy.priority,
-            max_running=automation.policy.max_running,
-            pause_after_failures=automation.policy.pause_after_failures,
-            fields=automation.options.fields,
-            secrets=automation.options.secrets,
-            workspace=automation.options.workspace,
-            results=automation.options.results,
             pause_reason=automation.pause_reason,
-            triggers=[trigger.as_json() for trigger in automation.all_triggers],
             next_times=[
                 NextTimeView(name=schedule.name, next_at=iso_or_none(next_times.get(schedule.name)))
                 for schedule in automation.schedules
@@ -127,8 +52,8 @@ class AutomationInListView(ExactNumbersView, frozen=True):
         )
 
 
-class AutomationView(AutomationInListView, frozen=True):
-    prompt: str
+class AutomationView(AutomationInListView, frozen=True, kw_only=True):
+    prompt: Prompt
 
     @classmethod
     def of(cls, automation: Automation, warnings: Sequence[str], next_times: Mapping[str, int | None]) -> Self:
@@ -142,8 +67,22 @@ def schedule_text(schedule: Schedule, next_at: int | None) -> str:
     return f"{schedule.cron} ({schedule.timezone}{catch_up_text}){next_text}"
 
 
-def policy_lines(policy: RunPolicy) -> list[tuple[str, str]]:
-    """The parts of the run policy that differ from the default, for people, each with its label."""
+def option_lines(options: RunOptions) -> list[tuple[str, str]]:
+    """The run options that differ from the default, for people, each with its label."""
+    lines = _policy_lines(options)
+    lines += [
+        ("Field", f"{name}: {field.pointer}, strings up to {field.max_characters:,} characters")
+        for name, field in options.run_fields.items()
+    ]
+    if options.secrets:
+        lines.append(("Secrets", ", ".join(options.secrets)))
+    if (workspace := options.workspace) is not None:
+        lines.append(("Workspace", _workspace_text(workspace)))
+    lines += [("Result", _result_text(result)) for result in options.results]
+    return lines
+
+
+def _policy_lines(policy: RunPolicy) -> list[tuple[str, str]]:
     lines = []
     if (concurrency := policy.concurrency) is not None:
         limit_text = "1 active run" if concurrency.limit == 1 else f"{concurrency.limit} active runs"
@@ -164,20 +103,6 @@ def policy_lines(policy: RunPolicy) -> list[tuple[str, str]]:
     if (failures := policy.pause_after_failures) is not None:
         failures_text = "a failed run" if failures == 1 else f"{failures:,} failed runs in a row"
         lines.append(("Pause", f"disabled after {failures_text}"))
-    return lines
-
-
-def option_lines(options: RunOptions) -> list[tuple[str, str]]:
-    """The run options that differ from the default, for people, each with its label."""
-    lines = [
-        ("Field", f"{name}: {field.pointer}, strings up to {field.max_characters:,} characters")
-        for name, field in options.run_fields.items()
-    ]
-    if options.secrets:
-        lines.append(("Secrets", ", ".join(options.secrets)))
-    if (workspace := options.workspace) is not None:
-        lines.append(("Workspace", _workspace_text(workspace)))
-    lines += [("Result", _result_text(result)) for result in options.results]
     return lines
 
 

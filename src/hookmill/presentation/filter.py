@@ -105,10 +105,10 @@ class ExplanationView(View, frozen=True):
     def of(cls, matches: Sequence[AutomationMatch]) -> Self:
         return cls(automations=[EvaluationView.of(match) for match in matches])
 
-    def as_json(self) -> bytes:
+    def encoded(self) -> bytes:
         # Encodes one automation at a time. Hundreds of them have long JSON. One call would hold the GIL until all of
         # it is encoded, and delay deliveries.
-        return b'{"automations":[' + b",".join(automation.as_json() for automation in self.automations) + b"]}"
+        return b'{"automations":[' + b",".join(automation.encoded() for automation in self.automations) + b"]}"
 
 
 class BacktestView(View, frozen=True):

@@ -44,7 +44,7 @@ def duration_text(us: int) -> str:
 def waiting_text(waiting_run: WaitingRun) -> str:
     """Why a queued run waits, for people."""
     if waiting_run.waits_behind is not None:
-        shared = "has the same key" if waiting_run.run.policy.has_key else "is of the same automation"
+        shared = "has the same key" if waiting_run.run.options.has_key else "is of the same automation"
         return f"It waits until {run_id(waiting_run.waits_behind)} ends, which {shared}."
     if (limit := waiting_run.reached_limit) is not None:
         return (

@@ -43,7 +43,7 @@ def hold_text(run: Run) -> str | None:
         case Hold.BUSY:
             return f"It waits until {active_run_text(run)} ends."
         case Hold.DEBOUNCE:
-            with_key = " with the same key" if run.policy.has_key else ""
+            with_key = " with the same key" if run.options.has_key else ""
             return f"It starts at {utc(run.due_at or 0)} UTC, unless a newer run{with_key} arrives."
         case Hold.RETRY:
             return f"Its next attempt starts at {utc(run.due_at or 0)} UTC."
@@ -53,7 +53,7 @@ def hold_text(run: Run) -> str | None:
 
 def active_run_text(run: Run) -> str:
     """For which run a queued run waits because of its automation's concurrency limit, for people."""
-    return "a run with the same key" if run.policy.has_key else "another run of its automation"
+    return "a run with the same key" if run.options.has_key else "another run of its automation"
 
 
 def field_value_text(value: FieldValue) -> str:

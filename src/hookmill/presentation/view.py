@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from hookmill.domain.filters import exact_json
+from hookmill.domain.spec import source_of
 
 V = TypeVar("V", bound="View")
 
@@ -28,7 +29,7 @@ class View(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         # Some views contain a secret.
         return f"<{type(self).__name__}>"
 
-    def as_json(self) -> bytes:
+    def encoded(self) -> bytes:
         return msgspec.json.encode(self)
 
     def extended(self, view_class: type[V], **additional_fields: Any) -> V:
@@ -39,10 +40,10 @@ class View(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ExactNumbersView(View, frozen=True):
     """A view that contains a payload filter. The filter's numbers are written without rounding."""
 
-    def as_json(self) -> bytes:
+    def encoded(self) -> bytes:
         return exact_json(plain(self)).encode()
 
 
 def plain(value: Any) -> Any:
     """A view, or a value that contains views, as dicts, lists and scalars."""
-    return msgspec.to_builtins(value, builtin_types=(Decimal,))
+    return msgspec.to_builtins(value, builtin_types=(Decimal,), enc_hook=source_of)

@@ -204,7 +204,7 @@ class Performer:
             )
         if payload is None and run.has_payload:
             return _failed("The delivery's payload is no longer stored.")
-        if (reason := run.policy.reason_against_runs or run.options.reason_against_runs) is not None:
+        if (reason := run.options.reason_against_runs) is not None:
             return Ended(state=RunState.INTERRUPTED, reason=reason)
         try:
             secrets = self._secrets_of(run)
@@ -351,7 +351,9 @@ class Performer:
         # A success after another success changes no count, so it needs no transaction. `has_failures_in_row` was read
         # when the attempt started. If a run has failed since, the next success resets the count.
         counts_failures = (
-            has_failures_in_row or result.state is not RunState.SUCCEEDED or run.policy.pause_after_failures is not None
+            has_failures_in_row
+            or result.state is not RunState.SUCCEEDED
+            or run.options.pause_after_failures is not None
         )
         is_one_statement = attempts.finishes_in_one_statement(run, result, counts_failures=counts_failures)
         write = self.database.write_statement if is_one_statement else self.database.write
@@ -373,7 +375,7 @@ class Performer:
             is_recorded = self._in_transaction(write, finish)
         except StoreUnavailable:
             return False
-        if run.policy.pause_after_failures is not None and result.state is RunState.FAILED:
+        if run.options.pause_after_failures is not None and result.state is RunState.FAILED:
             self._pause_failing()
         if is_recorded:
             if run.policy_key is not None:
@@ -400,7 +402,7 @@ class Performer:
         There is no next attempt if the retry rule, or a requested cancellation, allows none, or if this attempt is
         outdated. If the service stops before the database is available, this returns True, and the run is requeued.
         """
-        rule = run.policy.retry or self.settings.retry_rules.get(run.runner)
+        rule = run.options.retry or self.settings.retry_rules.get(run.runner)
         if default is not None:
             rule = structs.replace(rule or default, exit_codes=default.exit_codes)
         delay_seconds = rule.delay_after(run.failures + 1, result.exit_status) if rule is not None else None

@@ -1,15 +1,15 @@
 """Reads and updates automations. Each change except of `enabled` is a new version, so runs keep their instructions."""
 
-import json
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
-from hookmill.domain import payload
-from hookmill.domain.automation import Automation, TriggersByKind, triggers_from_stored
+from msgspec import structs
+
+from hookmill.domain.automation import TRIGGERS_PART, Automation, triggers_from_stored
+from hookmill.domain.filters import exact_json
 from hookmill.domain.ids import AutomationId, FactoryId, RunKey, WebhookUid
-from hookmill.domain.run_options import options_from_stored
-from hookmill.domain.run_policy import policy_from_stored
+from hookmill.domain.run_options import OPTION_FIELDS, RunOptions, options_from_stored
+from hookmill.domain.run_policy import RunPolicy
 from hookmill.store import schedules, webhooks
 from hookmill.store.database import Row, Transaction, from_row
 
@@ -60,7 +60,7 @@ def set_enabled(tx: Transaction, automation: Automation, enabled: bool, now: int
         enabled=enabled,
         now=now,
     )
-    schedules.store(tx, replace(automation, enabled=enabled), now)
+    schedules.store(tx, structs.replace(automation, enabled=enabled), now)
     webhooks.increment_revisions(tx, automation.factory_id, automation.selected_webhook_uids())
 
 
@@ -143,32 +143,22 @@ def count_live(tx: Transaction, factory: FactoryId) -> int:
     return tx.integer(query, factory=factory)
 
 
-def parsed_triggers(stored: str) -> TriggersByKind:
-    """The triggers of a stored automation."""
-    # The parser of payloads, so that numbers in filters are as exact as numbers in payloads.
-    parsed = payload.parse(stored.encode("utf-8", "surrogatepass"))
-    if isinstance(parsed, payload.NotJson):
-        return TriggersByKind(unreadable=parsed.reason)
-    return triggers_from_stored(parsed.value)
-
-
 def _automation(row: Row) -> Automation:
-    triggers = parsed_triggers(row["triggers"])
+    triggers, options = triggers_from_stored(row["triggers"]), options_from_stored(row["policy"], row["options"])
     return from_row(
         Automation,
         row,
+        **{name: getattr(options, name) for name in RunOptions.__struct_fields__},
         enabled=bool(row["enabled"]),
-        triggers=triggers.delivery_triggers,
-        schedules=triggers.schedules,
-        unreadable_triggers=triggers.unreadable,
-        policy=policy_from_stored(row["policy"]),
-        options=options_from_stored(row["options"]),
+        triggers=triggers if not isinstance(triggers, str) else (),
+        unreadable_parts=({TRIGGERS_PART: triggers} if isinstance(triggers, str) else {}) | options.unreadable_parts,
     )
 
 
 def _values(automation: Automation) -> dict[str, Any]:
     """The values of the columns of `automations` and `automation_versions`."""
     assert not automation.unreadable_parts
+    fields = automation.spec.as_json()
     return {
         "id": automation.id,
         "factory": automation.factory_id,
@@ -177,13 +167,13 @@ def _values(automation: Automation) -> dict[str, Any]:
         "version": automation.version,
         "created_at": automation.created_at,
         "updated_at": automation.updated_at,
-        "max_running": automation.policy.max_running,
-        "pause_after_failures": automation.policy.pause_after_failures,
+        "max_running": automation.max_running,
+        "pause_after_failures": automation.pause_after_failures,
         "prompt": automation.prompt,
         "runner": automation.runner,
-        "triggers": f"[{', '.join(trigger.as_text() for trigger in automation.all_triggers)}]",
-        "policy": json.dumps(automation.policy.as_json()),
-        "options": json.dumps(automation.options.as_json()),
+        "triggers": exact_json(fields["triggers"]),
+        "policy": exact_json({name: fields[name] for name in RunPolicy.__struct_fields__ if name in fields}),
+        "options": exact_json({name: fields[name] for name in OPTION_FIELDS if name in fields}),
     }
 
 

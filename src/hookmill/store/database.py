@@ -121,11 +121,12 @@ class _SingleStatement(Transaction):
 
 
 def from_row(kind: type[T], row: Row, /, **others: Any) -> T:
-    """An object of this dataclass. Its fields have the values of the columns with their names, except for `others`.
+    """An object of this dataclass or struct. Except for `others`, its fields have the values of the columns with their
+    names.
 
     Booleans and enums are among the others: SQLite returns numbers, and both databases return an enum's value.
     """
-    names: Iterable[str] = kind.__dataclass_fields__  # type: ignore[attr-defined]
+    names: Iterable[str] = getattr(kind, "__dataclass_fields__", None) or kind.__struct_fields__  # type: ignore[attr-defined]
     return kind(**{name: row[name] for name in names if name not in others}, **others)
 
 

@@ -6,7 +6,7 @@ A transaction locks the schedule's row, and stores both the run and the schedule
 from collections.abc import Callable
 from typing import Final
 
-from hookmill.domain.automation import Automation
+from hookmill.domain.automation import TRIGGERS_PART, Automation
 from hookmill.domain.ids import RunKey
 from hookmill.domain.run import BySchedule
 from hookmill.domain.schedule import (
@@ -16,8 +16,8 @@ from hookmill.domain.schedule import (
     Schedule,
     latest_time,
     next_time,
-    schedule_from_json,
 )
+from hookmill.domain.spec import read
 from hookmill.store import automations, dialect
 from hookmill.store.database import Row, Transaction
 from hookmill.store.runs import adding
@@ -47,7 +47,7 @@ def fire_due(tx: Transaction, now: int, new_key: Callable[[], RunKey]) -> int:
     )
     for row in rows:
         try:
-            schedule = schedule_from_json({key: row[key] for key in ("name", "cron", "timezone", "catch_up")})
+            schedule = read(Schedule, {key: row[key] for key in Schedule.__struct_fields__})
         except Exception:
             # An unreadable schedule must not stop the other schedules.
             _store_times(tx, row, considered_until=row["last_at"], next_at=now + UNREADABLE_RETRY_US)
@@ -62,7 +62,7 @@ def _fire_schedule(tx: Transaction, row: Row, schedule: Schedule, now: int, new_
     if automation is None or not automation.enabled:
         _store_times(tx, row, considered_until=row["last_at"], next_at=None)
         return
-    if automation.unreadable_triggers is not None:
+    if TRIGGERS_PART in automation.unreadable_parts:
         _store_times(tx, row, considered_until=row["last_at"], next_at=now + UNREADABLE_RETRY_US)
         return
     # Intervals (`@every`) count from the anchor. All times up to `considered_until` have fired, or count as missed.

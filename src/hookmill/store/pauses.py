@@ -24,7 +24,7 @@ def pause_failing(database: Database, now: int) -> None:
             # changed before the lock.
             factories.lock_team(tx, factory.team_id)
             for automation in automations.failing(tx, automation=candidate.id):
-                count = automation.policy.pause_after_failures
+                count = automation.pause_after_failures
                 if count is None:
                     # The policy can't be read, so no run of the automation starts.
                     continue

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from hookmill.domain.automation import Automation
+from hookmill.domain.automation import TRIGGERS_PART, Automation
 from hookmill.domain.ids import AutomationId, FactoryId
 from hookmill.domain.schedule import CLOCK_ERROR_US, next_time, resume_time
 from hookmill.store import dialect
@@ -23,7 +23,7 @@ def store(tx: Transaction, automation: Automation, now: int) -> None:
 
     `now` is in µs since 1970.
     """
-    if automation.unreadable_triggers is not None:
+    if TRIGGERS_PART in automation.unreadable_parts:
         return
     # The rows are locked, because a worker may be firing a schedule now: the same time must not start a second run.
     rows = tx.all(

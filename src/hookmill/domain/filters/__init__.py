@@ -17,7 +17,6 @@ array (one of these values), an object of operators (all must hold) or an object
 docs/filters.md describes the semantics.
 """
 
-from dataclasses import dataclass, field
 from typing import Final
 
 from hookmill.domain.errors import Fault
@@ -41,20 +40,41 @@ SOURCE_CHARACTERS_MAX: Final = 64 * 1_024
 """The maximum length of a filter as JSON in ASCII."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledFilter:
-    """A filter that is ready for evaluation. Evaluation takes time linear in the payload, and a bounded stack."""
+    """A filter that is ready for evaluation. Evaluation takes time linear in the payload, and a bounded stack.
 
-    source: Json = field(compare=False, repr=False)
-    """The filter as the user wrote it."""
-    source_json: str
-    """The filter as JSON in ASCII with exact numbers, which is the stored form."""
-    pointers_beyond_contract: tuple[str, ...] = field(default=(), compare=False, repr=False)
-    """JSON pointers to the filter's operators that are not in the contract."""
-    rule: Rule | None = field(compare=False, repr=False)
-    """None if the filter has no conditions. Then every payload matches."""
-    required_groups: tuple[tuple[bytes, ...], ...] = field(default=(), compare=False, repr=False)
-    """Groups of strings, as JSON spells them. A matching body contains at least one string of each group."""
+    Filters are equal if their texts are. This is no dataclass, so that specs read it with `read`.
+    """
+
+    __slots__ = ("pointers_beyond_contract", "required_groups", "rule", "source", "source_json")
+
+    def __init__(
+        self, source: Json, source_json: str, pointers_beyond_contract: tuple[str, ...], rule: Rule | None
+    ) -> None:
+        self.source = source
+        """The filter as the user wrote it."""
+        self.source_json = source_json
+        """The filter as JSON in ASCII with exact numbers, which is the stored form."""
+        self.pointers_beyond_contract = pointers_beyond_contract
+        """JSON pointers to the filter's operators that are not in the contract."""
+        self.rule = rule
+        """None if the filter has no conditions. Then every payload matches."""
+        self.required_groups = tuple(required_groups_of(rule))[:REQUIRED_MAX] if rule is not None else ()
+        """Groups of strings, as JSON spells them. A matching body contains at least one string of each group."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CompiledFilter) and self.source_json == other.source_json
+
+    def __hash__(self) -> int:
+        return hash(self.source_json)
+
+    def __repr__(self) -> str:
+        return f"CompiledFilter({self.source_json})"
+
+    @classmethod
+    def read(cls, source: Json) -> "CompiledFilter | list[Fault]":
+        """The filter of a spec."""
+        return compile_filter(source)
 
     def matches(self, payload: Parsed) -> bool:
         """Whether the payload matches."""
@@ -86,13 +106,7 @@ def compile_filter(source: Json) -> CompiledFilter | list[Fault]:
     if len(source_json) > SOURCE_CHARACTERS_MAX:
         compiler.report(Position(), f"The filter has more than {SOURCE_CHARACTERS_MAX:,} characters. Shorten it.")
         return compiler.problems
-    return CompiledFilter(
-        source=source,
-        source_json=source_json,
-        pointers_beyond_contract=tuple(compiler.pointers_beyond_contract),
-        rule=rule,
-        required_groups=tuple(required_groups_of(rule))[:REQUIRED_MAX] if rule is not None else (),
-    )
+    return CompiledFilter(source, source_json, tuple(compiler.pointers_beyond_contract), rule)
 
 
 __all__ = [

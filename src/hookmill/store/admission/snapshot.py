@@ -15,14 +15,13 @@ from contextlib import suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
-from hookmill.domain.automation import Subscription, Trigger
+from hookmill.domain.automation import DeliveryFilter, Subscription, filters_of, triggers_from_stored
 from hookmill.domain.errors import Invalid, ReportFailure, StoreUnavailable
 from hookmill.domain.event import EventSource
 from hookmill.domain.ids import AutomationId, FactoryId, WebhookUid
 from hookmill.domain.networks import AllowedNetworks
 from hookmill.domain.run_policy import RunPolicy, policy_from_stored, unreadable_text
 from hookmill.domain.webhook import AuthMode, IngressWebhook, WebhookState
-from hookmill.store.automations import parsed_triggers
 from hookmill.store.bulk import RowStatement
 from hookmill.store.database import Database, Row, Transaction
 from hookmill.store.keys.sealing import KeyRing, WrongKey
@@ -262,17 +261,18 @@ def read_for_ingress(
     subscriptions_by_uid: dict[str, list[Subscription]] = {}
     faults_by_automation: dict[str, Invalid] = {}
     for uid, automation, version, triggers_json, policy_json in _SUBSCRIPTIONS.select(tx, rows):
-        triggers, policy = parsed_triggers(triggers_json), policy_from_stored(policy_json)
+        triggers, policy = triggers_from_stored(triggers_json), policy_from_stored(policy_json)
+        filters = filters_of(triggers) if not isinstance(triggers, str) else ()
         subscriptions_by_uid.setdefault(uid, []).append(
-            _subscription(uid, AutomationId(automation), version, triggers.delivery_triggers, policy)
+            _subscription(uid, AutomationId(automation), version, filters, policy)
         )
-        if policy.unreadable is not None:
+        for part, reason in policy.unreadable_parts.items():
             faults_by_automation[automation] = Invalid(
-                f"Its runs are recorded as interrupted, because {unreadable_text('run policy', policy.unreadable)}"
+                f"Its runs are recorded as interrupted, because {unreadable_text(part, reason)}"
             )
-        if triggers.unreadable is not None:
+        if isinstance(triggers, str):
             faults_by_automation[automation] = Invalid(
-                f"It starts no runs, because its stored triggers can't be read: {triggers.unreadable}"
+                f"It starts no runs, because its stored triggers can't be read: {triggers}"
             )
     for automation, fault in faults_by_automation.items():
         report_failure(f"automation {automation}", fault)
@@ -339,11 +339,11 @@ def _event_source(row: Row, rule: "SignatureRule | None") -> EventSource | None:
 
 
 def _subscription(
-    uid: str, automation: AutomationId, version: int, triggers: Sequence[Trigger], policy: RunPolicy
+    uid: str, automation: AutomationId, version: int, filters: Sequence[DeliveryFilter], policy: RunPolicy
 ) -> Subscription:
     return Subscription(
         automation_id=automation,
         version=version,
-        triggers=tuple(trigger for trigger in triggers if uid in trigger.webhook_ids),
+        filters=tuple(each for each in filters if uid in each.webhook_ids),
         policy=policy,
     )

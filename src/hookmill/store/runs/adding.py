@@ -31,7 +31,7 @@ def add(
 
     `body` is the run's payload as it is stored, and `payload` is the same, parsed.
     """
-    policy_key = automation.policy.policy_key(automation.id, payload)
+    policy_key = automation.policy_key(automation.id, payload)
     if body is not None:
         tx.run("INSERT INTO payloads (delivery_id, body) VALUES (:id, :body)", id=key, body=body)
     schedule = started_by if isinstance(started_by, BySchedule) else None
@@ -50,7 +50,7 @@ def add(
         version=automation.version,
         **_first_state(automation, now),
         now=now,
-        priority=automation.policy.priority.rank,
+        priority=automation.priority.rank,
         policy_key=policy_key,
         hold=int(Hold.NEW) if policy_key is not None else None,
         schedule=schedule.name if schedule is not None else None,
@@ -93,7 +93,7 @@ def add_replay(
         automation=automation.id,
         version=automation.version,
         **_first_state(automation, now),
-        priority=automation.policy.priority.rank,
+        priority=automation.priority.rank,
         policy_key=policy_key,
         hold=int(Hold.NEW) if policy_key is not None else None,
         now=now,
@@ -103,7 +103,7 @@ def add_replay(
 
 def _first_state(automation: Automation, now: int) -> dict[str, Any]:
     """The columns that say whether the run is queued, or why it has already ended."""
-    reason = automation.policy.reason_against_runs
+    reason = automation.reason_against_runs
     if reason is None:
         return {"state": RunState.QUEUED.value, "finished_at": None, "reason": None}
     return {"state": RunState.INTERRUPTED.value, "finished_at": now, "reason": reason}

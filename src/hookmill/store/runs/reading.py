@@ -17,7 +17,6 @@ from hookmill.domain.run import (
     StartedBy,
 )
 from hookmill.domain.run_options import options_from_stored
-from hookmill.domain.run_policy import policy_from_stored
 from hookmill.store.database import Row, Transaction, from_row
 
 _RUN_COLUMNS: Final = """
@@ -180,8 +179,7 @@ def run_from_row(row: Row) -> Run:
         started_by=_started_by(row),
         state=RunState(row["state"]),
         replay_number=row["replay"],
-        policy=policy_from_stored(row["policy"]),
-        options=options_from_stored(row["options"]),
+        options=options_from_stored(row["policy"], row["options"]),
         hold=Hold(row["hold"]) if row["hold"] is not None else None,
     )
 

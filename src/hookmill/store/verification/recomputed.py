@@ -4,13 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Final
 
-from hookmill.domain.automation import Trigger
+from hookmill.domain.automation import DeliveryFilter, filters_of, schedules_of
 from hookmill.domain.delivery import IdentityKind, Label, body_identity_digest, possible_identity_digests
 from hookmill.domain.ids import delivery_id, run_id, time_of
 from hookmill.domain.limits import IDENTITY_SHOWN_CHARACTERS
 from hookmill.domain.payload import Parsed, parse
 from hookmill.domain.run_options import options_from_stored
-from hookmill.domain.run_policy import policy_from_stored
 from hookmill.store import bloom
 from hookmill.store.database import Row
 from hookmill.store.keys.rotation import SEALED_TABLES
@@ -35,7 +34,7 @@ _DELIVERIES: Final = """
     LIMIT :limit
 """
 
-_Selection = tuple[str, int, Sequence[Trigger]]
+_Selection = tuple[str, int, Sequence[DeliveryFilter]]
 """An automation that selects a webhook, since when in µs since 1970 it has not changed, and its triggers."""
 
 
@@ -103,13 +102,13 @@ def _check_runs(
         triggers = snapshot.triggers_of(run["automation_id"], run["automation_version"])
         if run["replay"] or triggers is None:
             continue
-        selecting = [trigger for trigger in triggers.delivery_triggers if uid in trigger.webhook_ids]
+        selecting = [each for each in filters_of(triggers) if uid in each.webhook_ids]
         if _matches(selecting, row["event"], payload) is False:
             text = f"No trigger of its automation's version {run['automation_version']} matches its {name}."
             yield DatabaseProblem("run_unmatched", f"run {run_id(run['id'])}", text)
-    for automation, unchanged_since, own_triggers in selections:
+    for automation, unchanged_since, own_filters in selections:
         is_unchanged = unchanged_since + CLOCK_TOLERANCE_US < row["received_at"]
-        if automation not in started and is_unchanged and _matches(own_triggers, row["event"], payload):
+        if automation not in started and is_unchanged and _matches(own_filters, row["event"], payload):
             yield DatabaseProblem(
                 "run_missing",
                 name,
@@ -118,10 +117,10 @@ def _check_runs(
             )
 
 
-def _matches(triggers: Sequence[Trigger], event: str | None, payload: Parsed) -> bool | None:
+def _matches(filters: Sequence[DeliveryFilter], event: str | None, payload: Parsed) -> bool | None:
     """Whether a trigger matches. None if the evaluation fails, which admission records as an interrupted run."""
     try:
-        return any(trigger.matches(event, payload) for trigger in triggers)
+        return any(each.matches(event, payload) for each in filters)
     except Exception:
         return None
 
@@ -139,9 +138,9 @@ def _selections(snapshot: DatabaseSnapshot) -> Mapping[int, Sequence[_Selection]
         triggers = snapshot.triggers_of(automation["id"], automation["version"])
         if automation["deleted_at"] is not None or not automation["enabled"] or triggers is None:
             continue
-        for uid in {uid for trigger in triggers.delivery_triggers for uid in trigger.webhook_ids}:
+        for uid in {uid for each in filters_of(triggers) for uid in each.webhook_ids}:
             if (number := numbers.get((uid, automation["factory_id"]))) is not None:
-                selecting = [trigger for trigger in triggers.delivery_triggers if uid in trigger.webhook_ids]
+                selecting = [each for each in filters_of(triggers) if uid in each.webhook_ids]
                 selections.setdefault(number, []).append((automation["id"], automation["updated_at"], selecting))
     return selections
 
@@ -195,10 +194,8 @@ def check_automations(snapshot: DatabaseSnapshot) -> Iterator[DatabaseProblem]:
             key=key,
             version=automation["version"],
         )
-        policy = policy_from_stored(version["policy"]) if version is not None else None
-        options = options_from_stored(version["options"]) if version is not None else None
-        unreadable = [part for part in (policy, options) if part is None or part.unreadable is not None]
-        if policy is None or triggers is None or unreadable:
+        options = options_from_stored(version["policy"], version["options"]) if version is not None else None
+        if options is None or triggers is None or options.unreadable_parts:
             yield DatabaseProblem(
                 "automation_unreadable",
                 f"automation {key}",
@@ -207,15 +204,15 @@ def check_automations(snapshot: DatabaseSnapshot) -> Iterator[DatabaseProblem]:
             )
             continue
         is_live = automation["deleted_at"] is None
-        uids = {uid for trigger in triggers.delivery_triggers for uid in trigger.webhook_ids} if is_live else set()
-        names = {schedule.name for schedule in triggers.schedules} if is_live else set()
+        uids = {uid for each in filters_of(triggers) for uid in each.webhook_ids} if is_live else set()
+        names = {schedule.name for schedule in schedules_of(triggers)} if is_live else set()
         limits = automation["max_running"], automation["pause_after_failures"]
         for kind, agrees, text in (
             ("automation_webhooks", selected.get(key, set()) == uids, "The webhooks that start it are not those of its "
              "triggers, so runs are missing or unwanted."),
             ("automation_schedule", schedules.get(key, set()) >= names, "A schedule of it is not stored, so it starts "
              "no runs."),
-            ("automation_policy", (policy.max_running, policy.pause_after_failures) == limits, "The limits that "
+            ("automation_policy", (options.max_running, options.pause_after_failures) == limits, "The limits that "
              "workers apply are not those of its policy."),
         ):  # fmt: skip
             if not agrees:

@@ -4,11 +4,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from hookmill.domain.automation import TriggersByKind
+from hookmill.domain.automation import Trigger, triggers_from_stored
 from hookmill.domain.ids import time_ordered_key
 from hookmill.domain.limits import LOG_DAYS_KEPT
 from hookmill.store import dialect
-from hookmill.store.automations import parsed_triggers
 from hookmill.store.database import Row, Transaction
 from hookmill.store.keys.sealing import KeyRing
 
@@ -52,7 +51,7 @@ class DatabaseSnapshot:
     """By id, also deleted ones."""
     rows: int = 0
     """How many rows were checked."""
-    _triggers: dict[tuple[str, int], TriggersByKind | None] = field(default_factory=dict)
+    _triggers: dict[tuple[str, int], tuple[Trigger, ...] | None] = field(default_factory=dict)
 
     def load(self) -> None:
         """Read the webhooks and automations, to which most rows refer."""
@@ -78,7 +77,7 @@ class DatabaseSnapshot:
             self.rows += len(rows)
             self.report(title, len(rows), total)
 
-    def triggers_of(self, automation: str, version: int) -> TriggersByKind | None:
+    def triggers_of(self, automation: str, version: int) -> tuple[Trigger, ...] | None:
         """The triggers of a stored version; None if there is no such version, or if a trigger can't be read."""
         key = automation, version
         if key not in self._triggers:
@@ -89,6 +88,6 @@ class DatabaseSnapshot:
             )
             if len(self._triggers) >= VERSIONS_IN_MEMORY:
                 self._triggers.clear()
-            triggers = parsed_triggers(stored) if stored is not None else None
-            self._triggers[key] = triggers if triggers is not None and triggers.unreadable is None else None
+            triggers = triggers_from_stored(stored) if stored is not None else None
+            self._triggers[key] = triggers if not isinstance(triggers, str) else None
         return self._triggers[key]

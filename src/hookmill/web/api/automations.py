@@ -4,11 +4,10 @@ from typing import Final
 
 from fastapi import APIRouter, Request, Response
 
-from hookmill.domain.automation import Automation
+from hookmill.domain.automation import Automation, AutomationSpec
 from hookmill.domain.ids import run_id
 from hookmill.domain.permission import MayView
-from hookmill.domain.run_options import OPTION_FIELDS
-from hookmill.domain.run_policy import POLICY_FIELDS
+from hookmill.domain.spec import read
 from hookmill.management import Management
 from hookmill.presentation.automation import AutomationInListView, AutomationView
 from hookmill.presentation.run import RunView
@@ -56,7 +55,7 @@ def list_automations(
             break
         warnings = management.automations.warnings(permission, automation)
         item = AutomationInListView.of(automation, warnings, next_times.get(automation.id, {}))
-        size += len(item.as_json())
+        size += len(item.encoded())
         items.append(item)
     return json_response(AutomationPage(items=items, next_cursor=next_cursor))
 
@@ -76,13 +75,7 @@ def create_automation(
     def create() -> Response:
         automation = management.automations.create(
             permission,
-            body.name,
-            prompt=body.prompt,
-            triggers=body.triggers,
-            runner=body.runner,
-            enabled=body.enabled,
-            policy={name: getattr(body, name) for name in POLICY_FIELDS},
-            options={name: getattr(body, name) for name in OPTION_FIELDS},
+            read(AutomationSpec, body.root),
         )
         return creation_response(automation)
 
@@ -116,20 +109,14 @@ def change_automation(
     body: AutomationChanges,
     if_match: IfMatch,
 ) -> Response:
-    """Changes an automation. If anything but `enabled` changes, its version increases. Existing runs keep theirs."""
-    changes = body.changes()
+    """Changes an automation with a JSON merge patch. If anything but `enabled` changes, its version increases.
+    Existing runs keep theirs."""
     with management.one_transaction(permission):
         _check_precondition(automation, permission, management, if_match)
         changed_automation = management.automations.change(
             permission,
             automation,
-            new_name=changes.get("name"),
-            prompt=changes.get("prompt"),
-            triggers=changes.get("triggers"),
-            runner=changes.get("runner"),
-            enabled=changes.get("enabled"),
-            policy={name: changes[name] for name in POLICY_FIELDS if name in changes},
-            options={name: changes[name] for name in OPTION_FIELDS if name in changes},
+            body.root,
         )
         view = _view(management, permission, changed_automation)
     return response_with_etag(view)

@@ -1,22 +1,20 @@
 """The request bodies of the API, field by field. The API rejects unknown fields."""
 
 from decimal import Decimal
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictInt, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, RootModel, StrictBool, StrictInt, StringConstraints
 
 from hookmill.domain import spec
 from hookmill.domain.alarm import AlarmKind
 from hookmill.domain.alarm_destination import EMAIL_CHARACTERS_MAX, URL_CHARACTERS_MAX, DestinationKind
-from hookmill.domain.automation import EVENT_TYPES_MAX, PROMPT_CHARACTERS_MAX, TRIGGERS_MAX
+from hookmill.domain.automation import EVENT_TYPES_MAX, AutomationSpec
 from hookmill.domain.expect_every import CHARACTERS_MAX as EXPECT_EVERY_CHARACTERS_MAX
 from hookmill.domain.filters import CONDITIONS_MAX
 from hookmill.domain.limits import BACKTEST_DELIVERIES_MAX
 from hookmill.domain.networks import NETWORK_CHARACTERS_MAX, NETWORKS_MAX
 from hookmill.domain.permission import Role
 from hookmill.domain.run import RunState
-from hookmill.domain.run_options import RunOptions
-from hookmill.domain.run_policy import RunPolicy
 from hookmill.domain.webhook import AuthMode
 from hookmill.management.alarms import SNOOZE_HOURS_MAX
 from hookmill.web.api.fields import (
@@ -31,6 +29,7 @@ from hookmill.web.api.fields import (
     SecretText,
     Text,
     Uid,
+    custom_schema,
 )
 
 FILES_MAX: Final = 2_000
@@ -42,38 +41,11 @@ PayloadFilter = Annotated[
         examples=[{"action": ["opened"], "repository": {"private": [False]}}],
     ),
 ]
-Prompt = Annotated[str, StringConstraints(min_length=1, max_length=PROMPT_CHARACTERS_MAX, pattern=NO_NUL)]
 _TRIGGER_EXAMPLE: Final = {
     "provider": "webhook",
     "event": "received",
     "filter": {"webhook_ids": ["wh_0123456789abcdefghjkmnpqrst"], "payload": {"action": ["created"]}},
 }
-_SCHEDULE_TRIGGER_EXAMPLE: Final = {
-    "provider": "schedule",
-    "event": "cron_fired",
-    "schedule": {"name": "nightly", "cron": "0 3 * * *", "timezone": "Europe/Berlin"},
-}
-Triggers = Annotated[
-    list[Any],
-    Field(
-        min_length=1,
-        max_length=TRIGGERS_MAX,
-        json_schema_extra={
-            "items": {
-                "anyOf": [
-                    {"$ref": "#/components/schemas/TriggerView"},
-                    {"$ref": "#/components/schemas/ScheduleTriggerView"},
-                ]
-            }
-        },
-        description=(
-            "The triggers. A delivery starts one run if any of them matches. Each schedule starts a run at its times."
-        ),
-        examples=[[_TRIGGER_EXAMPLE, _SCHEDULE_TRIGGER_EXAMPLE]],
-    ),
-]
-
-
 TokenCount = Annotated[StrictInt, Field(ge=0, le=10**15)]
 
 
@@ -92,17 +64,38 @@ def _unset() -> Any:
     return None
 
 
-_PARTS, _ = spec.schemas(RunPolicy, RunOptions, ref_template=REF_TEMPLATE)
+_PROPERTIES, _ = spec.schemas(AutomationSpec, ref_template=REF_TEMPLATE, schema_hook=custom_schema)
 
 
 def _part(name: str) -> Any:
-    """A field of the run policy or of the run options, whose reader checks it. Null resets it."""
-    schema = dict(_PARTS[name])
-    schema.pop("default", None)
+    """A field of the run policy, whose reader checks it. Null resets it."""
+    return Field(default_factory=_unset, json_schema_extra=_nullable(_PROPERTIES[name]))
+
+
+def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a field that null resets."""
+    schema = {key: value for key, value in schema.items() if key != "default"}
     if "anyOf" not in schema:
         kind = {key: schema.pop(key) for key in list(schema) if key != "description"}
         schema["anyOf"] = [kind, {"type": "null"}]
-    return Field(default_factory=_unset, json_schema_extra=schema)
+    return schema
+
+
+class SpecBody(RootModel[dict[str, Any]]):
+    """The base class of bodies that the reader of a spec reads."""
+
+    field_names: ClassVar[tuple[str, ...]]
+
+
+def _spec_schema(required: list[str], properties: dict[str, Any], example: dict[str, Any]) -> ConfigDict:
+    schema = {
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+        "examples": [example],
+    }
+    return ConfigDict(json_schema_extra=lambda generated: generated.update(schema))
 
 
 class Changes(RequestBody):
@@ -225,39 +218,27 @@ class SecretReplacement(RequestBody):
     value: SecretText | None = Field(default=None, description="The new value. If omitted, the service generates it.")
 
 
-class AutomationParts(RequestBody):
-    """The fields of the run policy and of the run options."""
+class AutomationCreation(SpecBody):
+    """What a person may set of an automation."""
 
-    concurrency: Any = _part("concurrency")
-    debounce: Any = _part("debounce")
-    retry: Any = _part("retry")
-    priority: Any = _part("priority")
-    max_running: Any = _part("max_running")
-    pause_after_failures: Any = _part("pause_after_failures")
-    fields: Any = _part("fields")
-    secrets: Any = _part("secrets")
-    workspace: Any = _part("workspace")
-    results: Any = _part("results")
+    model_config = _spec_schema(
+        ["name", "triggers", "prompt"],
+        _PROPERTIES,
+        {"name": "triage", "prompt": "Look at the order.", "triggers": [_TRIGGER_EXAMPLE]},
+    )
+    field_names = AutomationSpec.__struct_fields__
 
 
-class AutomationCreation(AutomationParts):
-    model_config = _example({"name": "triage", "prompt": "Look at the order.", "triggers": [_TRIGGER_EXAMPLE]})
+class AutomationChanges(SpecBody):
+    """A JSON merge patch (RFC 7396): an object changes the fields that it has, a list replaces the whole list, and null
+    resets a field."""
 
-    name: Name
-    prompt: Prompt
-    triggers: Triggers
-    runner: Text | None = Field(default=None, description="The runner. Defaults to the operator's default runner.")
-    enabled: StrictBool = True
-
-
-class AutomationChanges(Changes, AutomationParts):
-    model_config = _example({"prompt": "Look at the order twice.", "enabled": True})
-
-    name: Name = Field(default_factory=_unset)
-    prompt: Prompt = Field(default_factory=_unset)
-    triggers: Triggers = Field(default_factory=_unset)
-    runner: Text = Field(default_factory=_unset)
-    enabled: StrictBool = Field(default_factory=_unset)
+    model_config = _spec_schema(
+        [],
+        {name: _nullable(schema) for name, schema in _PROPERTIES.items()},
+        {"prompt": "Look at the order twice.", "enabled": True},
+    )
+    field_names = AutomationSpec.__struct_fields__
 
 
 class RunRequest(RequestBody):

@@ -2,7 +2,8 @@
 
 from fastapi import APIRouter, Response
 
-from hookmill.domain.run_policy import policy_from_json
+from hookmill.domain.run_policy import RunPolicy
+from hookmill.domain.spec import read
 from hookmill.presentation.filter import BacktestView, FilterTestView
 from hookmill.web.api.access import ManagementDependency, ViewerAccess
 from hookmill.web.api.bodies import BacktestRequest, FilterTestRequest
@@ -43,6 +44,6 @@ def backtest_filter(permission: ViewerAccess, management: ManagementDependency, 
         event_types=body.event,
         webhooks=body.webhook_ids,
         last=body.last,
-        policy=policy_from_json({"concurrency": body.concurrency, "debounce": body.debounce}),
+        policy=read(RunPolicy, {"concurrency": body.concurrency, "debounce": body.debounce}),
     )
     return json_response(BacktestView.of(backtest))

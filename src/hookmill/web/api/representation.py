@@ -19,7 +19,7 @@ _HEADERS_NOT_IN_304: Final = {"content-type", "content-length", "location"}
 
 def json_response(view: View, status: int = 200, *, location: str | None = None) -> Response:
     """A response without an ETag: a list, or a value that is shown once."""
-    response = Response(view.as_json(), status_code=status, media_type="application/json")
+    response = Response(view.encoded(), status_code=status, media_type="application/json")
     if location is not None:
         response.headers["Location"] = location
     return response

@@ -20,6 +20,7 @@ from hookmill.web.api.access import (
     require_nothing,
     requirement_of,
 )
+from hookmill.web.api.bodies import SpecBody
 from hookmill.web.api.messages import ErrorMessages
 from hookmill.web.api.representation import unless_not_modified
 
@@ -96,7 +97,9 @@ def _reject_invalid_query(request: Request, parameters: Collection[str]) -> None
 
 def _body_fields(body_field: FieldInfo) -> Iterator[tuple[str, FieldInfo]]:
     for model in (body_field.annotation, *get_args(body_field.annotation)):
-        if isinstance(model, type) and issubclass(model, BaseModel):
+        if isinstance(model, type) and issubclass(model, SpecBody):
+            yield from ((name, FieldInfo()) for name in model.field_names)
+        elif isinstance(model, type) and issubclass(model, BaseModel):
             yield from model.model_fields.items()
 
 

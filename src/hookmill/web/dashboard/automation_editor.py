@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 
 from starlette.responses import Response
 
-from hookmill.domain.automation import SCHEDULE_EVENT, SCHEDULE_PROVIDER, Automation
+from hookmill.domain.automation import Automation, AutomationSpec, TriggerList
 from hookmill.domain.errors import Changed, Conflict, Fault, Invalid, LimitReached
 from hookmill.domain.filters import OPERATORS
 from hookmill.domain.ids import WebhookUid
@@ -18,8 +18,9 @@ from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.results import ResultKind, json_of_text
 from hookmill.domain.run import PACKAGE_RUNNER
 from hookmill.domain.run_options import RunOptions
-from hookmill.domain.run_policy import NO_POLICY, Priority, RunPolicy, policy_from_json
+from hookmill.domain.run_policy import NO_POLICY, Priority, RunPolicy
 from hookmill.domain.schedule import CatchUp
+from hookmill.domain.spec import read
 from hookmill.domain.webhook import WebhookState
 from hookmill.domain.workspace import Workspace
 from hookmill.web.dashboard import filter_editor, pages
@@ -194,46 +195,55 @@ class Draft:
             return filter_editor.read_triggers(self.triggers)
         return filter_editor.read_filter(self.filter, self.webhook_uids, self.events)
 
-    def triggers_json(self, parsed: ParsedTriggers) -> list[Any]:
+    def as_json(self) -> dict[str, Any]:
+        """The JSON of the automation. A blank field is None. Raises `Invalid` if a text has none."""
+        return {
+            "name": self.name,
+            "prompt": self.prompt,
+            "runner": self.runner or None,
+            "triggers": self._triggers_json(self.parsed_triggers()),
+            **json_of(RunPolicy, self.policy),
+            **self.options.as_json(),
+        }
+
+    def _triggers_json(self, parsed: ParsedTriggers) -> list[Any]:
         """All triggers of the automation. Without webhooks, only its schedules start it."""
-        if self.has_trigger_list:
-            return [
-                *(trigger.as_json() for trigger in parsed.triggers),
-                *(schedule.as_json() for schedule in parsed.schedules),
-            ]
-        webhook_triggers = [trigger.as_json() for trigger in parsed.triggers] if self.webhook_uids else []
-        schedule_triggers = [
-            {"provider": SCHEDULE_PROVIDER, "event": SCHEDULE_EVENT, "schedule": schedule.as_json()}
-            for schedule in self.schedules
+        if self.has_trigger_list or self.webhook_uids:
+            triggers: list[Any] = TriggerList(triggers=parsed.triggers).as_json()["triggers"]
+        else:
+            triggers = []
+        return [
+            *triggers,
+            *(
+                {"provider": "schedule", "event": "cron_fired", "schedule": schedule.as_json()}
+                for schedule in self.schedules
+            ),
         ]
-        return [*webhook_triggers, *schedule_triggers]
 
     def selected_uids(self, parsed: ParsedTriggers) -> list[str]:
         """The uids of the webhooks that any trigger selects."""
         if self.has_trigger_list:
-            return list(dict.fromkeys(uid for trigger in parsed.triggers for uid in trigger.webhook_ids))
+            return list(dict.fromkeys(uid for each in parsed.filters for uid in each.webhook_ids))
         return self.webhook_uids
 
 
 def draft_of(automation: Automation, *, as_trigger_list: bool) -> Draft:
     """The initial form. Several webhook triggers are edited as a JSON list."""
-    has_trigger_list = as_trigger_list or len(automation.triggers) > 1
-    only_trigger = automation.triggers[0] if automation.triggers and not has_trigger_list else None
+    has_trigger_list = as_trigger_list or len(automation.filters) > 1
+    only_filter = automation.filters[0] if automation.filters and not has_trigger_list else None
     return Draft(
         name=automation.name,
-        prompt=automation.prompt,
+        prompt=_with_lf_line_breaks(automation.prompt),
         runner=automation.runner,
         enabled=automation.enabled,
         has_trigger_list=has_trigger_list,
-        webhook_uids=list(only_trigger.webhook_ids) if only_trigger is not None else [],
-        filter=filter_text(only_trigger) if only_trigger is not None else "",
-        events="\n".join(only_trigger.event_types) if only_trigger is not None else "",
-        triggers=filter_editor.format_filter([trigger.as_json() for trigger in automation.all_triggers])
-        if has_trigger_list
-        else "",
+        webhook_uids=list(only_filter.webhook_ids) if only_filter is not None else [],
+        filter=filter_text(only_filter) if only_filter is not None else "",
+        events="\n".join(only_filter.event) if only_filter is not None else "",
+        triggers=filter_editor.format_filter(automation.spec.as_json().get("triggers", [])) if has_trigger_list else "",
         version=str(automation.version),
-        policy=texts_of(automation.policy) if automation.policy.unreadable is None else blank(RunPolicy),
-        options=OptionsDraft.of(automation.options),
+        policy=texts_of(automation, fields_of=RunPolicy),
+        options=OptionsDraft.of(automation),
         schedules=[
             ScheduleDraft(
                 name=schedule.name,
@@ -266,22 +276,13 @@ def create(context: PageContext, may: MayManage) -> Response:
     draft = _submitted_draft(context)
     if _is_preview(context):
         return _preview(context, may, None, draft)
-    parsed = draft.parsed_triggers()
-    problems = _trigger_problems(draft, parsed)
+    problems = _trigger_problems(draft)
     if not problems:
         try:
-            automation = context.management.automations.create(
-                may,
-                draft.name,
-                prompt=draft.prompt,
-                triggers=draft.triggers_json(parsed),
-                runner=draft.runner,
-                enabled=draft.enabled,
-                policy=json_of(RunPolicy, draft.policy),
-                options=draft.options.as_json(),
-            )
+            spec = read(AutomationSpec, {**draft.as_json(), "enabled": draft.enabled})
+            automation = context.management.automations.create(may, spec)
             flash = "automation-created-unfiltered" if automation.unfiltered_webhook_uids() else "automation-created"
-            if not automation.triggers:
+            if not automation.filters:
                 flash = "automation-created-scheduled"
             if not automation.enabled:
                 flash = "automation-created-disabled"
@@ -305,11 +306,10 @@ def change(context: PageContext, may: MayManage) -> Response:
     draft = _submitted_draft(context)
     if _is_preview(context):
         return _preview(context, may, automation, draft)
-    parsed = draft.parsed_triggers()
-    problems = _trigger_problems(draft, parsed)
+    problems = _trigger_problems(draft)
     if not problems:
         try:
-            flash = _save(context, may, automation.id, draft, parsed)
+            flash = _save(context, may, automation.id, draft)
             tested_delivery = draft.delivery_id if flash == "automation-changed" else ""
             return redirect_to_automation(context, automation, flash, tested_delivery=tested_delivery)
         except Changed as error:
@@ -320,7 +320,7 @@ def change(context: PageContext, may: MayManage) -> Response:
     return _editor_page(context, may, automation, draft, problems=problems, status=422)
 
 
-def _save(context: PageContext, may: MayManage, automation_id: str, draft: Draft, parsed: ParsedTriggers) -> str:
+def _save(context: PageContext, may: MayManage, automation_id: str, draft: Draft) -> str:
     """Save the changes as the next version, and return the key of the flash message.
 
     Raises `Changed` if another version was saved since the form was loaded.
@@ -333,23 +333,13 @@ def _save(context: PageContext, may: MayManage, automation_id: str, draft: Draft
                 f"Version {current.version} of this automation was saved while you were editing. Your changes are "
                 "not saved. Compare the versions, then save again to overwrite it."
             )
-        new_version = automations.change(
-            may,
-            automation_id,
-            new_name=draft.name,
-            # Unchanged fields stay, even if their values would no longer be accepted.
-            prompt=draft.prompt if draft.prompt != _with_lf_line_breaks(current.prompt) else None,
-            runner=draft.runner if draft.runner != current.runner else None,
-            triggers=draft.triggers_json(parsed),
-            policy=_changed_fields(json_of(RunPolicy, texts_of(current.policy)), json_of(RunPolicy, draft.policy)),
-            options=_changed_fields(OptionsDraft.of(current.options).as_json(), draft.options.as_json()),
-        )
+        # Unchanged fields stay as they are, even if the form can't express them.
+        before = draft_of(current, as_trigger_list=draft.has_trigger_list).as_json()
+        changes = {name: value for name, value in draft.as_json().items() if value != before[name]}
+        current.refuse_unreadable(changes)
+        spec = read(AutomationSpec, current.spec.as_json() | changes)
+        new_version = automations.redefine(may, automation_id, spec)
     return "automation-changed" if new_version.version != current.version else "automation-unchanged"
-
-
-def _changed_fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that differ from those of the form before it was edited."""
-    return {name: value for name, value in after.items() if value != before[name]}
 
 
 def _is_preview(context: PageContext) -> bool:
@@ -403,10 +393,10 @@ def _with_lf_line_breaks(field_text: str) -> str:
     return field_text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _trigger_problems(draft: Draft, parsed: ParsedTriggers) -> dict[str, str]:
+def _trigger_problems(draft: Draft) -> dict[str, str]:
     """The problems of the triggers, by field of the form. The editor also shows each error in the texts."""
     problems = {}
-    if not parsed.is_usable:
+    if not draft.parsed_triggers().is_usable:
         problems["filter"] = "The filter has errors." if not draft.has_trigger_list else "The triggers have errors."
     if draft.has_trigger_list or draft.webhook_uids:
         return problems
@@ -438,11 +428,11 @@ def _problem_of(fault: Fault, draft: Draft) -> tuple[str, str]:
             if "schedule" in steps:
                 # The pointer counts all triggers from 0. If webhooks are selected, their trigger is number 0.
                 number = int(steps[1]) + (0 if draft.webhook_uids else 1)
-                return "schedules", f"Schedule {number}: {text.removeprefix(f'{pointer}: ')}"
-            return "webhooks" if steps[-1] == "webhook_ids" else "filter", text
+                return "schedules", f"Schedule {number}: {text}"
+            return "webhooks" if "webhook_ids" in steps else "filter", text
         case ["results"] if len(steps) > 1:
             return "results", f"Line {int(steps[1]) + 1}: {text}"
-        case ["prompt" | "runner" | "fields" | "secrets" | "workspace" | "results" as name]:
+        case ["name" | "prompt" | "runner" | "fields" | "secrets" | "workspace" | "results" as name]:
             return name, text
         case []:
             return "name", text
@@ -578,7 +568,7 @@ def _has(draft: Draft, problems: Mapping[str, str] | None, rules: tuple[str, ...
 def _run_policy(draft: Draft) -> RunPolicy:
     """The policy, or `NO_POLICY` if a field is invalid. The page shows the error when the member saves the form."""
     try:
-        return policy_from_json(json_of(RunPolicy, draft.policy))
+        return read(RunPolicy, json_of(RunPolicy, draft.policy))
     except Invalid:
         return NO_POLICY
 

@@ -6,14 +6,14 @@ from typing import Final
 
 from starlette.responses import Response
 
-from hookmill.domain.automation import Automation, Trigger
+from hookmill.domain.automation import Automation, DeliveryFilter
 from hookmill.domain.delivery import Delivery
 from hookmill.domain.errors import Conflict, Invalid
 from hookmill.domain.ids import WebhookUid, run_id
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.run import PACKAGE_RUNNER
 from hookmill.domain.webhook import Webhook, WebhookState
-from hookmill.presentation.automation import option_lines, policy_lines, schedule_text
+from hookmill.presentation.automation import option_lines, schedule_text
 from hookmill.web.dashboard import filter_editor, pages
 from hookmill.web.dashboard.access import require_manager, require_viewer
 from hookmill.web.dashboard.application import Page
@@ -85,13 +85,13 @@ def _automation_page(context: PageContext, may: MayView, *, status: int = 200, p
         problem=problem,
         automation=automation,
         triggers=[
-            (selected_webhooks(trigger.webhook_ids, webhooks_by_uid), trigger.event_types, filter_text(trigger))
-            for trigger in automation.triggers
+            (selected_webhooks(each.webhook_ids, webhooks_by_uid), each.event, filter_text(each))
+            for each in automation.filters
         ],
         schedules=_schedules(context, may, automation),
         warnings=context.management.automations.warnings(may, automation),
         only_writes_files=automation.runner == PACKAGE_RUNNER,
-        policy=[*policy_lines(automation.policy), *option_lines(automation.options)],
+        policy=option_lines(automation),
         run_list=_run_list(context, may, automation),
         tested_delivery=_tested_delivery(context, may, automation),
         unfiltered_automations=_unfiltered_automations(context, may, automation),
@@ -148,7 +148,7 @@ def _tested_delivery(context: PageContext, may: MayView, automation: Automation)
     if not isinstance(may, MayManage) or not automation.enabled:
         return None
     sample = filter_editor.load_sample(context.management, may, context.query.get("tested_delivery", ""))
-    if sample is None or not filter_editor.would_trigger(automation.triggers, sample):
+    if sample is None or not filter_editor.would_trigger(automation.filters, sample):
         return None
     return sample.delivery
 
@@ -243,8 +243,8 @@ def existing_webhooks(webhooks_by_uid: WebhooksByUid) -> list[Webhook]:
     return sorted(webhooks, key=lambda webhook: webhook.name)
 
 
-def filter_text(trigger: Trigger) -> str:
-    return filter_editor.format_filter(trigger.payload.source) if trigger.payload is not None else ""
+def filter_text(conditions: DeliveryFilter) -> str:
+    return filter_editor.format_filter(conditions.payload.source) if conditions.payload is not None else ""
 
 
 def refuse_if_defined_by_files(may: MayManage) -> None:

@@ -13,16 +13,20 @@ from hookmill.domain.json_pointer import steps_of
 from hookmill.domain.spec import Spec, alternatives
 
 
-def texts_of(spec: Spec, pointer: str = "") -> dict[str, str]:
-    """The texts of all controls, by name. Lists have a line for each text, or numbers with commas."""
-    return blank(type(spec), pointer) | dict(_texts_of(spec, pointer))
+def texts_of(spec: Spec, pointer: str = "", *, fields_of: type[Spec] | None = None) -> dict[str, str]:
+    """The texts of all controls, by name. Lists have a line for each text, or numbers with commas.
+
+    `fields_of`: only the fields of this base class.
+    """
+    kind = fields_of or type(spec)
+    return blank(kind, pointer) | dict(_texts_of(spec, kind, pointer))
 
 
-def _texts_of(spec: Spec, pointer: str) -> Iterator[tuple[str, str]]:
-    for name in spec.__struct_fields__:
+def _texts_of(spec: Spec, kind: type[Spec], pointer: str) -> Iterator[tuple[str, str]]:
+    for name in kind.__struct_fields__:
         value, place = getattr(spec, name), f"{pointer}/{name}"
         if isinstance(value, Spec):
-            yield from _texts_of(value, place)
+            yield from _texts_of(value, type(value), place)
         elif isinstance(value, tuple):
             yield place, ("\n" if all(isinstance(item, str) for item in value) else ", ").join(map(str, value))
         elif value is not None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from hookmill.domain import ids, payload
-from hookmill.domain.automation import Trigger
+from hookmill.domain.automation import DeliveryFilter
 from hookmill.domain.delivery import Delivery, Label
 from hookmill.domain.errors import Invalid, NotFound
 from hookmill.domain.ids import WebhookUid
@@ -100,38 +100,35 @@ def evaluate_draft(
     if not parsed.is_usable:
         return None
     outcomes = []
-    for trigger in parsed.triggers:
+    for conditions in parsed.filters:
         test = None
         if sample is not None:
-            selects_webhook = sample.delivery.webhook_uid in trigger.webhook_ids
-            test = evaluate_filter(trigger, sample.raw, event=sample.delivery.event, webhook_check=selects_webhook)
-        uids = [uid for uid in trigger.webhook_ids if uid in webhooks]
-        backtest = _backtest(management, may, trigger, uids, policy) if uids else None
+            selects_webhook = sample.delivery.webhook_uid in conditions.webhook_ids
+            test = evaluate_filter(conditions, sample.raw, event=sample.delivery.event, webhook_check=selects_webhook)
+        uids = [uid for uid in conditions.webhook_ids if uid in webhooks]
+        backtest = _backtest(management, may, conditions, uids, policy) if uids else None
         outcomes.append(TriggerOutcome(test=test, backtest=backtest))
     return DraftOutcome(triggers=tuple(outcomes))
 
 
-def would_trigger(triggers: Sequence[Trigger], sample: Sample) -> bool:
-    """Whether one of these triggers matches the sample."""
+def would_trigger(filters: Sequence[DeliveryFilter], sample: Sample) -> bool:
+    """Whether one of these filters matches the sample."""
     uid = sample.delivery.webhook_uid
     event = sample.delivery.event
-    tests = (
-        evaluate_filter(trigger, sample.raw, event=event, webhook_check=uid in trigger.webhook_ids)
-        for trigger in triggers
-    )
+    tests = (evaluate_filter(each, sample.raw, event=event, webhook_check=uid in each.webhook_ids) for each in filters)
     return any(test.would_trigger for test in tests)
 
 
 def _backtest(
-    management: Management, may: MayView, trigger: Trigger, uids: Sequence[str], policy: RunPolicy
+    management: Management, may: MayView, conditions: DeliveryFilter, uids: Sequence[str], policy: RunPolicy
 ) -> Backtest:
-    if trigger.matches_every_delivery and not policy.can_hold_runs:
+    if conditions.matches_every_delivery and not policy.can_hold_runs:
         # Every delivery matches, and the policy needs no keys from the bodies, so the bodies are not read.
         return Backtest(matching=tuple(_newest(management, may, uids, BACKTEST_DELIVERIES)), others=())
     return management.filters.backtest(
         may,
-        payload_filter=trigger.payload.source if trigger.payload is not None else None,
-        event_types=trigger.event_types or None,
+        payload_filter=conditions.payload.source if conditions.payload is not None else None,
+        event_types=conditions.event or None,
         webhooks=uids,
         last=BACKTEST_DELIVERIES,
         policy=policy,

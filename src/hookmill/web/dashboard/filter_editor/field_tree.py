@@ -133,9 +133,9 @@ def build_tree(body: Json, source: Json) -> tuple[_TreeBuilder, Node]:
 
 def source_of(parsed: ParsedTriggers) -> Json:
     """The JSON of the only trigger's filter; empty without a filter, or if there are several triggers."""
-    if not parsed.is_usable or len(parsed.triggers) != 1 or parsed.triggers[0].payload is None:
+    if not parsed.is_usable or len(parsed.filters) != 1 or parsed.filters[0].payload is None:
         return {}
-    return parsed.triggers[0].payload.source
+    return parsed.filters[0].payload.source
 
 
 def _unmatchable_reason(steps: tuple[str, ...], value: Json) -> str:

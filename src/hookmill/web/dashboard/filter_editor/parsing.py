@@ -6,12 +6,15 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Final, NoReturn
 
+from msgspec import structs
+
 from hookmill.domain import payload, text
-from hookmill.domain.automation import ScheduleTrigger, Trigger, read_event_types, triggers_from_json
+from hookmill.domain.automation import DeliveryFilter, Trigger, TriggerList, WebhookTrigger, filters_of
 from hookmill.domain.errors import Fault, Invalid
 from hookmill.domain.filters import CompiledFilter, compile_filter, pointer_step
 from hookmill.domain.ids import WebhookUid
 from hookmill.domain.payload import Json
+from hookmill.domain.spec import read
 
 LINE_CHARACTERS_MAX: Final = 60
 NAME_CHARACTERS_MAX: Final = 120
@@ -37,8 +40,7 @@ class ParsedTriggers:
     """The result of parsing: the triggers, or the errors. If it is usable, it has no errors."""
 
     triggers: tuple[Trigger, ...] = ()
-    schedules: tuple[ScheduleTrigger, ...] = ()
-    """Only in a list of triggers."""
+    """Without the schedules of the form, which has those of a list of triggers only in that list."""
     faults: tuple[Fault, ...] = ()
     syntax_error: JsonSyntaxError | None = None
     event_fault: str | None = None
@@ -48,6 +50,10 @@ class ParsedTriggers:
     def is_usable(self) -> bool:
         return self.syntax_error is None and not self.faults and self.event_fault is None
 
+    @property
+    def filters(self) -> tuple[DeliveryFilter, ...]:
+        return filters_of(self.triggers)
+
 
 def read_filter(filter_text: str, webhook_ids: Sequence[str], events_text: str = "") -> ParsedTriggers:
     """One trigger with these webhooks, filter and event types. An empty text matches everything.
@@ -56,24 +62,25 @@ def read_filter(filter_text: str, webhook_ids: Sequence[str], events_text: str =
     """
     uids = tuple(dict.fromkeys(WebhookUid(uid) for uid in webhook_ids))
     events = lines_in(events_text)
-    event_types = read_event_types(events) if events else ()
-    if isinstance(event_types, list):
-        return replace(
-            _read_payload(filter_text, Trigger(webhook_ids=uids)), event_fault=_with_line(event_types[0], events)
-        )
-    return _read_payload(filter_text, Trigger(webhook_ids=uids, event_types=event_types))
+    without_event = DeliveryFilter(webhook_ids=uids)
+    try:
+        conditions = read(DeliveryFilter, {"webhook_ids": ["wh_any"], "event": events or None})
+    except Invalid as error:
+        return replace(_read_payload(filter_text, without_event), event_fault=_with_line(error.faults[0], events))
+    return _read_payload(filter_text, structs.replace(without_event, event=conditions.event))
 
 
-def _read_payload(filter_text: str, trigger: Trigger) -> ParsedTriggers:
-    """The trigger, with the payload filter of this text added."""
+def _read_payload(filter_text: str, conditions: DeliveryFilter) -> ParsedTriggers:
+    """A trigger with these conditions, and with the payload filter of this text."""
     if not filter_text.strip():
-        return ParsedTriggers(triggers=(trigger,))
+        return ParsedTriggers(triggers=(WebhookTrigger(event="received", filter=conditions),))
     source = _json_in(filter_text)
     if isinstance(source, ParsedTriggers):
         return source
     compiled = compile_filter(source)
     if isinstance(compiled, CompiledFilter):
-        return ParsedTriggers(triggers=(replace(trigger, payload=compiled),))
+        conditions = structs.replace(conditions, payload=compiled)
+        return ParsedTriggers(triggers=(WebhookTrigger(event="received", filter=conditions),))
     return ParsedTriggers(faults=tuple(compiled))
 
 
@@ -84,7 +91,7 @@ def lines_in(input_text: str) -> list[str]:
 
 def _with_line(fault: Fault, lines: Sequence[str]) -> str:
     """The fault's message, preceded by the line that it is about, if it is about one line."""
-    line_index = fault.pointer.removeprefix("/")
+    line_index = fault.pointer.removeprefix("/event").removeprefix("/")
     return (
         f"{text.shown(lines[int(line_index)][:LINE_CHARACTERS_MAX])}: {fault.message}" if line_index else fault.message
     )
@@ -96,16 +103,11 @@ def read_triggers(triggers_text: str) -> ParsedTriggers:
     if isinstance(source, ParsedTriggers):
         return source
     try:
-        triggers = triggers_from_json(source)
-        return ParsedTriggers(triggers=triggers.delivery_triggers, schedules=triggers.schedules)
+        return ParsedTriggers(triggers=read(TriggerList, {"triggers": source}).triggers)
     except Invalid as error:
-        return ParsedTriggers(faults=tuple(_relative_to_list(fault) for fault in error.faults))
-
-
-def _relative_to_list(fault: Fault) -> Fault:
-    # Pointers are relative to the list, because the editor shows only the list.
-    message = fault.message.removeprefix(f"{fault.pointer}: ")
-    return Fault(fault.pointer.removeprefix("/triggers"), message)
+        # Pointers are relative to the list, because the editor shows only the list.
+        faults = (Fault(fault.pointer.removeprefix("/triggers"), fault.message) for fault in error.faults)
+        return ParsedTriggers(faults=tuple(faults))
 
 
 class _DuplicateName(ValueError):
