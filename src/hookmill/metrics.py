@@ -98,6 +98,7 @@ COMPONENTS: Final = (
     "identities",
     "ingress",
     "live log",
+    "mcp",
     "metrics",
     "other",
     "retention",

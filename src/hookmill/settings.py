@@ -57,7 +57,9 @@ from hookmill.settings_problems import describe_problem, suggestion
 from hookmill.store.database import sqlite_path, sqlite_url
 
 CONFIG_FILE: Final = "hookmill.toml"
-_VARIABLES_OTHER_THAN_SETTINGS: Final = frozenset({"HOOKMILL_CONFIG", *RunVariable})
+_VARIABLES_OTHER_THAN_SETTINGS: Final = frozenset(
+    {"HOOKMILL_CONFIG", "HOOKMILL_SERVER", "HOOKMILL_API_KEY", *RunVariable}
+)
 
 
 _LINK_NAME: Final = re.compile(

@@ -8,6 +8,7 @@ import socket
 import sys
 import threading
 from collections.abc import Awaitable
+from importlib.util import find_spec
 from typing import Final
 
 from hookmill.app import Store, build_management, log, now_us, open_store
@@ -118,6 +119,7 @@ class IngressService:
             self._is_ready,
             self._build_api,
             self._build_dashboard,
+            self._build_mcp if find_spec("mcp") is not None else None,
             public_url=settings.public_url(),
             report_failure=log.failure,
             management_requests_max=min(MANAGEMENT_REQUESTS_MAX, allowed_connections() // 2),
@@ -241,6 +243,13 @@ class IngressService:
         )
         gc.freeze()
         return dashboard
+
+    def _build_mcp(self, api: Application) -> Application:
+        from hookmill.web.mcp.endpoint import McpEndpoint
+
+        endpoint = McpEndpoint(api, public_url=self._settings.public_url(), report_failure=log.failure)
+        gc.freeze()
+        return endpoint
 
     def _is_ready(self) -> bool:
         if not self._group_commit.is_ready:

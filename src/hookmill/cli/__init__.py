@@ -25,6 +25,7 @@ from hookmill.cli import (
     filters,
     key,
     keys,
+    mcp,
     member,
     move,
     run,
@@ -82,6 +83,7 @@ app.command()(backup.backup)
 app.command()(backup.restore)
 app.command()(verify.verify)
 app.command()(doctor.doctor)
+app.command()(mcp.mcp)
 app.add_typer(webhook.commands, name="webhook")
 app.add_typer(automation.commands, name="automation")
 app.add_typer(delivery.commands, name="delivery")

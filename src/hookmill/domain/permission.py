@@ -25,6 +25,7 @@ class Channel(StrEnum):
 
     CLI = "cli"
     API = "api"
+    MCP = "mcp"
     FILES = "files"
     DASHBOARD = "dashboard"
     SERVICE = "service"

@@ -561,7 +561,7 @@ audit_log: Final = Table(
     _required("subject_name", Text),
     _required("details", Text),
     CheckConstraint("actor_kind IN ('operator', 'key', 'member', 'service')", name="actor_kind"),
-    CheckConstraint("channel IN ('cli', 'api', 'files', 'dashboard', 'service')", name="channel"),
+    CheckConstraint("channel IN ('cli', 'api', 'mcp', 'files', 'dashboard', 'service')", name="channel"),
     Index("ix_audit_log_factory_id", "factory_id", "id"),
     Index("ix_audit_log_team_id", "team_id", "id"),
     comment="Every act of management, written with it. Nothing changes or removes a row. `details` is JSON text.",

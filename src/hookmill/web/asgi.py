@@ -1,7 +1,7 @@
 """Types and helpers for raw ASGI."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from typing import Any, Final
 
 from hookmill.web.errors import ErrorResponse
 
@@ -9,6 +9,8 @@ Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+CHANNEL: Final = "hookmill.channel"
+"""The key of a scope with the `Channel` of a request from another part of this process. Other requests have none."""
 
 
 async def send_error(send: Send, error_response: ErrorResponse) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 from hookmill.domain.errors import ReportFailure
@@ -14,6 +15,7 @@ from hookmill.web.hosts import OwnHosts
 from hookmill.web.ingress import PREFIX, IngressEndpoint
 
 API_PREFIX: Final = b"/api/"
+MCP_PATH: Final = b"/mcp"
 DASHBOARD_SEGMENTS: Final = frozenset(
     {b"f", b"team", b"account", b"settings", b"sign-in", b"sign-out", b"welcome", b"static"}
 )
@@ -38,6 +40,7 @@ class Routes:
 
     /webhooks/w/…   deliveries
     /api/…          management for programs
+    /mcp            management for coding agents
     /, /f/…, …      management for people
     /healthz        the process answers
     /readyz         the process answers, the database accepts writes, the writer process has started, and the worker
@@ -50,13 +53,16 @@ class Routes:
         is_ready: Callable[[], bool],
         build_api: Callable[[], Application] | None = None,
         build_dashboard: Callable[[], Application] | None = None,
+        build_mcp: Callable[[Application], Application] | None = None,
         *,
         public_url: str,
         management_requests_max: int = MANAGEMENT_REQUESTS_MAX,
         report_failure: ReportFailure = lambda _where, _error: None,
         worker_starts: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`build_api` and `build_dashboard` are called in a thread, at the first request to the application.
+        """`build_api` and the others are called in a thread, at the first request to the application.
+
+        The argument of `build_mcp` is the API.
 
         `report_failure` is called if building an application fails. The API and the dashboard accept the host of
         `public_url` (the setting `base_url` or its default), IP addresses, and names without a dot; see `hosts`.
@@ -75,6 +81,11 @@ class Routes:
         self._api = _LazyApplication("api", build_api, report_failure) if build_api is not None else None
         self._dashboard = (
             _LazyApplication("dashboard", build_dashboard, report_failure) if build_dashboard is not None else None
+        )
+        self._mcp = (
+            _LazyApplication("mcp", partial(build_mcp, self._api), report_failure)
+            if build_mcp is not None and self._api is not None
+            else None
         )
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
@@ -100,10 +111,13 @@ class Routes:
             await self._run_with_limit(application, scope, receive, send)
 
     def _application_at(self, raw_path: bytes) -> Application | None:
-        """The API or the dashboard; None if the path belongs to neither, or if the process does not serve it."""
+        """The API, the dashboard or MCP; None if the path belongs to none, or if the process does not serve it."""
         if raw_path.startswith(API_PREFIX):
             return self._api
-        return self._dashboard if _is_dashboard_path(raw_path.partition(b"?")[0]) else None
+        path = raw_path.partition(b"?")[0]
+        if path == MCP_PATH:
+            return self._mcp
+        return self._dashboard if _is_dashboard_path(path) else None
 
     async def _check_readiness(self) -> bool:
         """Whether the service is ready.

@@ -13,12 +13,12 @@ from starlette.concurrency import run_in_threadpool
 
 from hookmill.domain.client import FORWARDED_FOR, client_address, client_network
 from hookmill.domain.networks import Network
-from hookmill.domain.permission import Caller, MayAdminister, MayManage, MayView
+from hookmill.domain.permission import Caller, Channel, MayAdminister, MayManage, MayView
 from hookmill.management import Management, MayReport
 from hookmill.web.api.fields import AttemptInPath, FactoryInPath
 from hookmill.web.api.problems import ApiError, unauthenticated_error
 from hookmill.web.api.rate_limit import RateLimiter, RateLimitStatus
-from hookmill.web.asgi import Scope
+from hookmill.web.asgi import CHANNEL, Scope
 
 FAILURES_PER_MINUTE: Final = 60
 """How many failed authentications of one client network get 401. Further ones get 429."""
@@ -29,10 +29,14 @@ _CONTEXT_KEY: Final = "hookmill.request_context"
 
 
 class RequestContext:
-    """The state of one request: the client's address, the body, the caller and the state of the key's rate limit."""
+    """The state of one request: client, channel, body, caller, and the state of the key's rate limit.
 
-    def __init__(self, client: str | None) -> None:
+    `client` is the client's address.
+    """
+
+    def __init__(self, client: str | None, channel: Channel) -> None:
         self.client = client
+        self.channel = channel
         self.body = b""
         """Empty until the route has read the body, or if the operation has none."""
         self.may_report: MayReport | None = None
@@ -47,7 +51,8 @@ def add_context(scope: Scope, trusted_proxies: Sequence[Network]) -> RequestCont
     """Add the context of a request to its scope."""
     peer = scope["client"][0] if scope.get("client") else ""
     forwarded = b",".join(value for name, value in scope["headers"] if name == FORWARDED_FOR)
-    context = RequestContext(client_address(peer, forwarded or None, trusted_proxies))
+    client = client_address(peer, forwarded or None, trusted_proxies)
+    context = RequestContext(client, scope.get(CHANNEL, Channel.API))
     scope[_CONTEXT_KEY] = context
     return context
 
@@ -115,7 +120,9 @@ class Authenticator:
         """Set the context's caller to the owner of the API key, or to None without a valid key."""
         context, token = context_of(request), _bearer_token(request)
         context.caller = (
-            await run_in_threadpool(self.management.access.caller_with_token, token, client=context.client)
+            await run_in_threadpool(
+                self.management.access.caller_with_token, token, client=context.client, channel=context.channel
+            )
             if token is not None
             else None
         )

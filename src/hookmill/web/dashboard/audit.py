@@ -89,6 +89,7 @@ _EMPTY_IN_WORDS: Final = {"allowed_networks": "every network", "alarm_kinds": "a
 _CHANNEL_NAMES: Final = {
     "cli": "command line",
     "api": "API",
+    "mcp": "MCP",
     "files": "definition files",
     "dashboard": "dashboard",
     "service": "service",
