@@ -13,6 +13,7 @@ from hookmill.management import Management
 from hookmill.runs.package import write_package
 from hookmill.store.database import open_database
 from tests.support.alarms import add_alarm
+from tests.support.automations import automation_created
 from tests.support.service import Service, operator, serving
 from tests.support.triggers import received
 
@@ -41,11 +42,8 @@ class Scene:
             self.may, "signed", auth_mode=AuthMode.SIGNATURE, signature_scheme="github", secret=SIGNING_SECRET
         )
         management.secrets.create(self.may, "DEPLOY_TOKEN", RUN_SECRET, for_runs=True)
-        self.automation = management.automations.create(
-            self.may,
-            "triage",
-            prompt="Look at the delivery.",
-            triggers=[received(self.webhook.webhook.uid)],
+        self.automation = automation_created(
+            management, self.may, "triage", triggers=[received(self.webhook.webhook.uid)]
         )
         destination = management.alarm_destinations.create(
             self.may, DestinationKind.WEBHOOK, url=f"https://alarms.example/{DESTINATION_TOKEN}"

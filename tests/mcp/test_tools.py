@@ -183,7 +183,7 @@ def test_change_is_in_the_audit_log_with_its_channel(scene):
         arguments = {"factory": "default", "automation": scene.automation.id, "enabled": False}
         disabled = await client.call_tool("change_automation", arguments)
         enabled = await client.call_tool("change_automation", arguments | {"enabled": True})
-        return disabled.is_error or enabled.is_error
+        return bool(disabled.is_error or enabled.is_error)
 
     for transport in TRANSPORTS:
         assert not with_client(scene.service, scene.keys["manager"], disable, transport)
