@@ -72,6 +72,7 @@ BASE_INPUTS: Final[Mapping[str, Mapping[str, str]]] = {
     "keys add": {},
     "keys rotate": {},
     "keys show": {},
+    "mcp": {"--server": "http://127.0.0.1:1"},
     "member add": {"email": f"{UNIQUE_NAME}@example.com", "--name": "Ada"},
     "member admin": {"email_or_id": "ada@example.com", "state": "on"},
     "member link": {"email_or_id": "ada@example.com"},

@@ -1,5 +1,6 @@
 """One running service for the tests of a module, with a factory that has one resource of each kind."""
 
+import itertools
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -20,6 +21,7 @@ from tests.support.triggers import received
 RUN_SECRET = "canary-run-secret-5e1b9d"
 SIGNING_SECRET = "canary-signing-secret-8c2f4a"
 DESTINATION_TOKEN = "canary-alarm-destination-3d7e6b"
+_NUMBERS = itertools.count()
 
 
 class Scene:
@@ -69,8 +71,10 @@ class Scene:
 
     def deliver(self, payload: Any, event: str = "push") -> dict[str, str]:
         """Send a delivery, which starts a run. Returns the arguments that tools take, by name."""
-        body = json.dumps(payload).encode()
-        answer = self.service.post(self.webhook, body, headers={"X-Event": event})
+        body = json.dumps(payload, ensure_ascii=False).encode()
+        # The same payload is another event each time.
+        headers = {"X-Event": event, "X-Service-Delivery-Id": str(next(_NUMBERS))}
+        answer = self.service.post(self.webhook, body, headers=headers)
         assert answer.status == 202
         runs = self.management.runs.of_delivery(self.may, answer.delivery_id)
         (run,) = [run for run in runs if run.automation_name == "triage"]
