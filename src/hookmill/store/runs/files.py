@@ -114,7 +114,15 @@ class RunFileStorage:
     def replace(
         self, tx: Transaction, attempt: ClaimedAttempt, files: Sequence[FileToStore], *, has_more: bool
     ) -> bool:
-        """Replace all files of the run by these. `has_more`: the package has more files than can be listed."""
+        """Replace all files of the run by these. `has_more`: the package has more files than can be listed.
+
+        The caller records the end of the attempt afterwards.
+        """
+        is_uploading = any(file.is_to_upload for file in files)
+        if not is_uploading:
+            # The commit of the attempt's end syncs this one, too. An object must not be uploaded before its row is
+            # durable.
+            dialect.commit_without_sync(tx)
         claimed_run = _locked_run(tx, attempt)
         if claimed_run is None:
             return False
@@ -123,7 +131,7 @@ class RunFileStorage:
         if attempt.attempt > 1 or self.objects is not None:
             _note_objects(tx, attempt.run)
         tx.run("DELETE FROM run_files WHERE run_id = :run", run=attempt.run)
-        key_prefix = self._key_prefix(tx, attempt) if any(file.is_to_upload for file in files) else ""
+        key_prefix = self._key_prefix(tx, attempt) if is_uploading else ""
         for start in range(0, len(files), ROWS_PER_STATEMENT):
             _insert(tx, attempt, files[start : start + ROWS_PER_STATEMENT], key_prefix)
         # The outcome of an earlier call for this attempt may be unknown, so the flag may be set already.
