@@ -41,7 +41,7 @@ from hookmill.domain.ids import (
 )
 from hookmill.domain.secret import SecretValue, generate_value
 from hookmill.domain.spec import read
-from hookmill.domain.webhook import AuthMode, WebhookState
+from hookmill.domain.webhook import WebhookSpec, WebhookState
 from hookmill.settings import Settings
 from hookmill.store import automations, factories, secrets
 from hookmill.store import webhooks as webhooks_
@@ -241,13 +241,16 @@ def _add_webhook(tx: Transaction, factory: Factory, key: KeyRing) -> tuple[Webho
     value = generate_value(os.urandom(32))
     secret = SecretId(f"sec_{uid}")
     secrets.add_secret(tx, secret, factory.team_id, f"SECRET_{uid}", app.now_us(), factory=factory.id)
-    definition = webhooks_.WebhookFields(
-        auth_mode=AuthMode.TOKEN,
+    webhooks_.add(
+        tx,
+        uid,
+        WebhookSpec(name=uid),
+        factory=factory.id,
+        state=WebhookState.ENABLED,
         secret_id=secret,
         secret_version_id=secrets.add_version(tx, secret, value, key, app.now_us()),
-        signature_scheme=None,
+        now=app.now_us(),
     )
-    webhooks_.add(tx, uid, definition, factory=factory.id, name=uid, state=WebhookState.ENABLED, now=app.now_us())
     return uid, value
 
 

@@ -63,12 +63,14 @@ class Secrets:
         self.admin_key = management.keys.create(team, "admin", Role.ADMIN).token.reveal()
         self.viewer_key = management.keys.create(team, "viewer", Role.VIEWER, factory="default").token.reveal()
         management.keys.revoke(team, management.keys.all(team)[0].id)
-        by_header = management.webhooks.create(may, "by header", secret=SUPPLIED_SECRET)
-        by_url = management.webhooks.create(may, "by URL", auth_mode=AuthMode.URL_TOKEN, secret=URL_TOKEN)
+        by_header = management.webhooks.create(may, {"name": "by header"}, secret=SUPPLIED_SECRET)
+        by_url = management.webhooks.create(may, {"name": "by URL", "auth_mode": AuthMode.URL_TOKEN}, secret=URL_TOKEN)
         signed = management.webhooks.create(
-            may, "signed", auth_mode=AuthMode.SIGNATURE, signature_scheme="github", secret=SIGNING_SECRET
+            may,
+            {"name": "signed", "auth_mode": AuthMode.SIGNATURE, "signature_scheme": "github"},
+            secret=SIGNING_SECRET,
         )
-        generated = management.webhooks.create(may, "generated")
+        generated = management.webhooks.create(may, {"name": "generated"})
         self.generated_secret = generated.reveal()
         automation_created(
             management,

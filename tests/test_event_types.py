@@ -165,7 +165,7 @@ def test_replay_matches_triggers_by_the_stored_event_type(world):
     paid_automation = automation_for(world, "paid", webhook, ["paid"])
     refund_automation = automation_for(world, "refunds", webhook, ["refunded"])
     delivery = world.post(webhook, headers={"X-Kind": "paid"}).delivery_id
-    world.management.webhooks.change(world.may, "source", event_header=None)
+    world.management.webhooks.change(world.may, "source", {"event_header": None})
 
     [replayed] = world.management.log.replay(world.may, delivery)
 
@@ -319,7 +319,7 @@ def test_new_event_header_applies_immediately_in_another_process(world):
     webhook, other = world.webhook(), world.another_process()
     other.post(webhook, b"1", headers={"X-Kind": "paid"})
 
-    world.management.webhooks.change(world.may, "source", event_header="X-Kind")
+    world.management.webhooks.change(world.may, "source", {"event_header": "X-Kind"})
     world.clock.advance(seconds=0.001)
     other.post(webhook, b"2", headers={"X-Kind": "paid"})
 
@@ -346,6 +346,6 @@ def test_unusable_event_header_is_rejected(world, options, header, message):
 
     webhook = world.webhook(**options)
     with pytest.raises(Invalid, match=message):
-        world.management.webhooks.change(world.may, webhook.webhook.uid, event_header=header)
+        world.management.webhooks.change(world.may, webhook.webhook.uid, {"event_header": header})
 
     assert world.management.webhooks.get(world.may, webhook.webhook.uid).event_header is None

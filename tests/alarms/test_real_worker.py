@@ -81,7 +81,9 @@ def test_each_cause_raises_its_alarm_in_a_real_service_and_ordinary_traffic_none
             for may in (factory, team):
                 management.alarm_destinations.create(may, DestinationKind.WEBHOOK, url=receiver.url())
             webhooks = {
-                name: management.webhooks.create(factory, name, expect_every="5m" if name == "quiet" else None)
+                name: management.webhooks.create(
+                    factory, {"name": name, "expect_every": "5m" if name == "quiet" else None}
+                )
                 for name in ("quiet", "attacked", "busy", "broken", "queued", "ordinary")
             }
             automation(management, webhooks["broken"], "broken", "fail")

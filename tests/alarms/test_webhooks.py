@@ -56,7 +56,7 @@ def test_expected_time_begins_with_each_change_that_lets_deliveries_in(watch, wo
     watch.evaluate(minutes=11)
     webhooks.set_enabled(world.may, "source", True)
     watch.evaluate(minutes=9)
-    webhooks.change(world.may, "source", expect_every="5m")
+    webhooks.change(world.may, "source", {"expect_every": "5m"})
     watch.evaluate(minutes=5)
     before = watch.open()
     watch.evaluate(minutes=1)
@@ -145,7 +145,7 @@ def test_no_alarm_is_raised_in_an_hour_of_ordinary_traffic(watch, world):
 
 
 def test_requests_of_doctor_raise_no_alarm(watch, world):
-    probe = world.management.probes.create(world.may)
+    probe = world.management.probes.create(world.may, {})
     fail(world, probe, 10)
     for _ in range(3):
         exceed_rate_limit(world, probe)
@@ -192,7 +192,7 @@ def test_alarm_of_a_deleted_webhook_is_resolved(watch, world):
     source = world.webhook()
     fail(world, source, 5)
     watch.evaluate()
-    world.management.webhooks.rename(world.may, "source", "renamed")
+    world.management.webhooks.change(world.may, "source", {"name": "renamed"})
     watch.evaluate()
     renamed = watch.open()
     world.management.webhooks.delete(world.may, "renamed")

@@ -109,8 +109,8 @@ class StockedFactory:
     def __init__(self, api: Api, may: MayManage) -> None:
         management = api.management
         name = may.factory.name
-        self.webhook: WebhookWithSecret = management.webhooks.create(may, f"source of {name}")
-        self.by_url = management.webhooks.create(may, f"by URL of {name}", auth_mode=AuthMode.URL_TOKEN)
+        self.webhook: WebhookWithSecret = management.webhooks.create(may, {"name": f"source of {name}"})
+        self.by_url = management.webhooks.create(may, {"name": f"by URL of {name}", "auth_mode": AuthMode.URL_TOKEN})
         self.secret_name = f"SPARE_{name.upper()}"
         self.secret = management.secrets.create(may, self.secret_name)
         trigger = received(self.webhook.webhook.uid, payload={"action": ["opened"]})

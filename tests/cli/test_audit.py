@@ -10,10 +10,21 @@ def test_list_shows_actor_action_and_channel_newest_first(webhook, hookmill):
 
     assert header.split("  ")[0] == "WHEN (UTC)"
     assert [row.split("  ", 1)[1].split() for row in rows[:2]] == [
-        ["operator", getpass.getuser(), "cli", "webhook.rename", "orders", "before", "source"],
+        [
+            "operator",
+            getpass.getuser(),
+            "cli",
+            "webhook.change",
+            "orders",
+            "name",
+            "orders,",
+            "before",
+            '{"name":',
+            '"source"}',
+        ],
         [
             *("operator", getpass.getuser(), "cli", "webhook.create", "source"),
-            *("auth_mode", "token,", "secret_name", "WEBHOOK_SOURCE_SECRET,", "enabled", "true"),
+            *("secret_name", "WEBHOOK_SOURCE_SECRET"),
         ],
     ]
 
@@ -26,13 +37,13 @@ def test_entry_in_json_names_actor_and_subject(webhook, hookmill):
     assert entry.pop("entry_id").startswith("aud_")
     assert entry.pop("at").endswith("Z")
     assert entry == {
-        "action": "webhook.rename",
+        "action": "webhook.change",
         "actor": {"kind": "operator", "id": getpass.getuser(), "name": getpass.getuser()},
         "channel": "cli",
         "client": None,
         "factory": "default",
         "subject": {"kind": "webhook", "id": webhook["uid"], "name": "orders"},
-        "details": {"before": "source"},
+        "details": {"name": "orders", "before": {"name": "source"}},
     }
 
 

@@ -680,7 +680,7 @@ def test_backup_and_service_work_in_a_directory_with_unusual_characters(monkeypa
     monkeypatch.setenv("HOOKMILL_DATA_DIR", str(data_dir))
     with serving(data_dir) as service:
         with service.management() as management:
-            webhook = management.webhooks.create(operator(management), "push")
+            webhook = management.webhooks.create(operator(management), {"name": "push"})
             trigger = received(webhook.webhook.uid)
             automation_created(management, operator(management), "all", triggers=[trigger])
         service.post(webhook)

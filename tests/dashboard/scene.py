@@ -46,9 +46,9 @@ class Scene:
         for name, visitor in self.visitors.items():
             self.secrets[f"session of the {name}"] = visitor.session or "no session"
 
-        webhook = management.webhooks.create(self.may, "source")
-        url_webhook = management.webhooks.create(self.may, "by URL", auth_mode=AuthMode.URL_TOKEN)
-        typed_webhook = management.webhooks.create(self.may, "typed secret", secret="canary-that-was-typed")
+        webhook = management.webhooks.create(self.may, {"name": "source"})
+        url_webhook = management.webhooks.create(self.may, {"name": "by URL", "auth_mode": AuthMode.URL_TOKEN})
+        typed_webhook = management.webhooks.create(self.may, {"name": "typed secret"}, secret="canary-that-was-typed")
         assert typed_webhook.webhook.has_secret
         automation = world.automation("reader", webhook, url_webhook, payload={"action": ["opened"]})
         answer = world.post(webhook, json.dumps(BODY).encode())

@@ -50,14 +50,15 @@ def test_audit_row_shows_actor_action_object_and_address(dashboard, manager):
     assert signed_in is not None
     may = dashboard.management.access.permission_to_manage(signed_in.caller, "default")
     dashboard.world.clock.advance(seconds=1)
-    dashboard.management.webhooks.rename(may, webhook.uid, "source of all")
+    dashboard.management.webhooks.change(may, webhook.uid, {"name": "source of all"})
 
     answer = manager.get("/f/default/audit")
 
     newest = row_texts(answer.body)[0]
     paths = [link.attributes["href"] for link in Elements(answer.body).with_tag("a")]
     assert newest == (
-        "2030-03-17 17:46:41 manager@example.com renamed webhook source of all before: source dashboard, 203.0.113.9"
+        "2030-03-17 17:46:41 manager@example.com changed webhook source of all "
+        "name: source of all (before: source) dashboard, 203.0.113.9"
     )
     assert next(path for path in paths if "/webhooks/wh_" in path) == f"/f/default/webhooks/{webhook.uid}"
 
@@ -66,12 +67,12 @@ def test_rows_show_the_networks_before_and_after(dashboard, manager):
     dashboard.world.webhook("source", allowed_networks=["192.0.2.0/24", "::1"])
     for networks in (["10.0.0.0/8"], []):
         dashboard.world.clock.advance(seconds=1)
-        dashboard.management.webhooks.change(dashboard.world.may, "source", allowed_networks=networks)
+        dashboard.management.webhooks.change(dashboard.world.may, "source", {"allowed_networks": networks})
 
     newest, changed, created = row_texts(manager.get("/f/default/audit").body)[:3]
 
-    assert "changed webhook source before: 10.0.0.0/8 allowed networks: every network" in newest
-    assert "changed webhook source before: 192.0.2.0/24, ::1 allowed networks: 10.0.0.0/8" in changed
+    assert "changed webhook source allowed networks: every network (before: 10.0.0.0/8)" in newest
+    assert "changed webhook source allowed networks: 10.0.0.0/8 (before: 192.0.2.0/24, ::1)" in changed
     assert "allowed networks: 192.0.2.0/24, ::1" in created
 
 
@@ -136,7 +137,7 @@ def test_definitions_page_shows_a_plan_that_changed_nothing(dashboard, manager, 
     assert "in the dashboard, on the command line" in text
     assert "Last plan" in text
     assert "1 to create, 0 to change, 0 to remove, 0 unchanged" in text
-    assert "+ webhook source: token, secret TOKEN" in text
+    assert "+ webhook source: authMode token, secretName TOKEN" in text
     assert "Last apply" not in text
 
 
@@ -149,7 +150,7 @@ def test_definitions_page_shows_an_apply_and_that_files_define_it(dashboard, man
     assert "Definition files define factory" in text
     assert "read-only" in text
     assert "Last apply" in text
-    assert "+ webhook source: token, secret TOKEN" in text
+    assert "+ webhook source: authMode token, secretName TOKEN" in text
     assert "was rejected" not in text
 
 

@@ -40,7 +40,7 @@ def create_webhook(
     installation: Installation, name: str, *bodies: Any, may: MayManage | None = None
 ) -> WebhookWithSecret:
     """Create a webhook, and deliver these bodies to it."""
-    webhook = installation.management.webhooks.create(may or installation.may, name)
+    webhook = installation.management.webhooks.create(may or installation.may, {"name": name})
     for body in bodies:
         deliver(installation, webhook, body)
     return webhook
@@ -144,7 +144,7 @@ def test_editor_updates_the_result_while_the_filter_is_typed(page, installation)
 
 def create_webhook_with_event_types(installation: Installation, name: str, *events: str) -> WebhookWithSecret:
     """Create a webhook, and deliver a body of each event type to it."""
-    webhook = installation.management.webhooks.create(installation.may, name, event_header="X-Kind")
+    webhook = installation.management.webhooks.create(installation.may, {"name": name, "event_header": "X-Kind"})
     for number, event in enumerate(events):
         assert installation.service.post(webhook, b'{"n": %d}' % number, headers={"X-Kind": event}).status == 202
     return webhook
@@ -573,7 +573,7 @@ def test_several_triggers_are_edited_as_a_json_list(page, installation):
 def test_automation_defined_by_a_file_can_be_disabled_but_not_edited(page, installation):
     installation.management.factories.create(installation.may_administer, "files")
     may = installation.management.access.operator("files")
-    webhook = installation.management.webhooks.create(may, "hook")
+    webhook = installation.management.webhooks.create(may, {"name": "hook"})
     triggers = [received(webhook.webhook.uid)]
     automation = automation_created(installation.management, may, "Filed", prompt="Do it.", triggers=triggers)
     installation.management.factories.define_by_files(may)

@@ -76,9 +76,11 @@ def paths(installation):
     """The paths of all pages. The factory has one object of every kind, and their names have no place to break."""
     management, may, may_administer = installation.management, installation.may, installation.may_administer
     networks = ["127.0.0.1", *(f"2001:db8:ffff:ffff:ffff:ffff:ffff:{number:x}00/120" for number in range(160, 223))]
-    webhook = management.webhooks.create(may, LONG_NAME, delivery_id_header="X-Event-Id", allowed_networks=networks)
+    webhook = management.webhooks.create(
+        may, {"name": LONG_NAME, "delivery_id_header": "X-Event-Id", "allowed_networks": networks}
+    )
     provider_webhook = management.webhooks.create(
-        may, "of a provider", auth_mode=AuthMode.SIGNATURE, signature_scheme="github"
+        may, {"name": "of a provider", "auth_mode": AuthMode.SIGNATURE, "signature_scheme": "github"}
     )
     automation_id = create_automation(installation, LONG_NAME, webhook)
     body = json.dumps({"action": "opened", LONG_NAME: {"deep": [1, {LONG_NAME: "y" * 300}]}}).encode()

@@ -70,7 +70,7 @@ def send_invalid_json(world: World) -> None:
 
 
 def replace_the_secret(world: World) -> None:
-    world.management.webhooks.create(world.may, "source", secret_name="SOURCE")
+    world.management.webhooks.create(world.may, {"name": "source", "secret_name": "SOURCE"})
     world.management.secrets.replace(world.may, "SOURCE")
 
 
@@ -87,7 +87,9 @@ def post_signed_by_github(world: World, secret: str, body: bytes = b"{}", *, has
 
 
 def create_without_secret(world: World) -> None:
-    world.management.webhooks.create(world.may, "source", auth_mode=AuthMode.SIGNATURE, signature_scheme="github")
+    world.management.webhooks.create(
+        world.may, {"name": "source", "auth_mode": AuthMode.SIGNATURE, "signature_scheme": "github"}
+    )
 
 
 def post_while_disabled(world: World) -> None:
@@ -190,7 +192,7 @@ def test_full_disk_rejects_forms_that_add_but_not_a_disable(dashboard, manager):
     path = f"/f/default/webhooks/{dashboard.world.webhook('few').webhook.uid}"
     dashboard.world.has_room = False
 
-    renamed = manager.post(f"{path}/rename", {"name": "other"})
+    renamed = manager.post(f"{path}/change", {"/name": "other"})
     disabled = manager.post(f"{path}/disable")
     (webhook,) = dashboard.management.webhooks.all(dashboard.world.may)
     dashboard.world.has_room = True
@@ -251,7 +253,9 @@ def test_schedule_and_its_run_complete_no_first_step(dashboard, manager):
 def test_command_that_sends_the_first_delivery_has_the_factory(dashboard):
     world = dashboard.world
     may = world.operator_of_new_factory("pay ship")
-    world.management.webhooks.create(may, "ci", auth_mode=AuthMode.SIGNATURE, signature_scheme="standard_webhooks")
+    world.management.webhooks.create(
+        may, {"name": "ci", "auth_mode": AuthMode.SIGNATURE, "signature_scheme": "standard_webhooks"}
+    )
     manager = dashboard.member("pat@example.com", roles={"pay ship": Role.MANAGER})
 
     for page in ("", "/deliveries"):

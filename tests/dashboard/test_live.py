@@ -38,7 +38,7 @@ RECORD_ARRIVALS = """
 
 @pytest.fixture(scope="module")
 def webhook(installation):
-    return installation.management.webhooks.create(installation.may, "live")
+    return installation.management.webhooks.create(installation.may, {"name": "live"})
 
 
 def open_live_log(page: Page, installation: Installation, path: str = LOG) -> None:
@@ -95,7 +95,7 @@ def test_delivery_with_a_slow_body_is_inserted_below_newer_ones(page, installati
 
 
 def test_first_delivery_appears_with_its_number_of_runs(page, installation):
-    webhook = installation.management.webhooks.create(installation.may, "awaited")
+    webhook = installation.management.webhooks.create(installation.may, {"name": "awaited"})
     trigger = received(webhook.webhook.uid)
     automation_created(installation.management, installation.may, "waiting", triggers=[trigger])
     open_live_log(page, installation, f"{LOG}?webhook={webhook.webhook.uid}")
@@ -113,7 +113,9 @@ def test_first_delivery_appears_with_its_number_of_runs(page, installation):
 @pytest.mark.parametrize("filters", ["label=accepted&identity=wanted", "label=accepted&event=wanted"])
 def test_only_deliveries_that_match_the_filters_appear(page, installation, filters):
     webhook, other = (
-        installation.management.webhooks.create(installation.may, f"{name} {filters}", event_header="X-Kind")
+        installation.management.webhooks.create(
+            installation.may, {"name": f"{name} {filters}", "event_header": "X-Kind"}
+        )
         for name in ("one", "another")
     )
     open_live_log(page, installation, f"{LOG}?webhook={webhook.webhook.uid}&{filters}")
@@ -146,7 +148,7 @@ def test_deliveries_during_a_pause_appear_after_it(page, installation, webhook):
 
 
 def test_live_page_keeps_its_length(page, installation):
-    webhook = installation.management.webhooks.create(installation.may, "full")
+    webhook = installation.management.webhooks.create(installation.may, {"name": "full"})
     for _ in range(50):
         deliver(installation, webhook)
     open_live_log(page, installation, f"{LOG}?webhook={webhook.webhook.uid}")
@@ -277,7 +279,7 @@ def test_open_streams_do_not_delay_a_stop_and_reconnect(tmp_path, browser):
     with serving(tmp_path / "data") as service, service.management() as management:
         token = create_first_admin(management)
         installation = Installation(service, management)
-        webhook = management.webhooks.create(installation.may, "before and after")
+        webhook = management.webhooks.create(installation.may, {"name": "before and after"})
         context.add_cookies([{"name": "hookmill", "value": token.reveal(), "url": installation.base_url}])
         page = context.new_page()
         open_live_log(page, installation)

@@ -22,10 +22,9 @@ def test_page_warns_if_every_client_has_the_address_of_the_proxy(dashboard, view
 
 
 @pytest.mark.parametrize(
-    ("form", "field", "unusable", "problem", "usable", "stored", "text"),
+    ("field", "unusable", "problem", "usable", "stored", "text"),
     [
         (
-            "delivery-id-header",
             "delivery_id_header",
             "Authorization",
             "carries credentials",
@@ -33,42 +32,41 @@ def test_page_warns_if_every_client_has_the_address_of_the_proxy(dashboard, view
             "X-Event-Id",
             "X-Event-Id",
         ),
-        ("event-header", "event_header", "Cookie", "carries credentials", "X-Kind", "X-Kind", "header X-Kind"),
+        ("event_header", "Cookie", "carries credentials", "X-Kind", "X-Kind", "header X-Kind"),
         (
-            "networks",
             "allowed_networks",
-            "192.0.2.0/24, 2001:db8::1/32",
+            "192.0.2.0/24\n2001:db8::1/32",
             "2001:db8::/32 for the",
             "192.0.2.0/24\n2001:db8::/32",
             ["192.0.2.0/24", "2001:db8::/32"],
             "192.0.2.0/24, 2001:db8::/32",
         ),
-        ("expected", "expect_every", "1 hour", "is not a time", "60m", "1h", "Expected a delivery every 1h"),
-        ("rename", "name", "taken", "already has a webhook named", "renamed", "renamed", "renamed"),
+        ("expect_every", "1 hour", "is not a time", "60m", "1h", "Expected a delivery every 1h"),
+        ("name", "taken", "already has a webhook named", "renamed", "renamed", "renamed"),
     ],
 )
 def test_setting_is_refused_at_its_field_and_stored_by_both_forms(
-    dashboard, form, field, unusable, problem, usable, stored, text, manager
+    dashboard, field, unusable, problem, usable, stored, text, manager
 ):
     dashboard.world.webhook("taken")
-    create = {"name": "created", "mode": "token", "secret_from": "generate"}
+    create = {"/name": "created", "/auth_mode": "token", "secret_from": "generate"}
     path = f"/f/default/webhooks/{dashboard.world.webhook('changed').webhook.uid}"
 
     refusals = [
-        manager.post("/f/default/webhooks/new", create | {field: unusable}),
-        manager.post(f"{path}/{form}", {field: unusable}),
+        manager.post("/f/default/webhooks/new", create | {f"/{field}": unusable}),
+        manager.post(f"{path}/change", {f"/{field}": unusable}),
     ]
-    created = manager.post("/f/default/webhooks/new", create | {field: usable})
+    created = manager.post("/f/default/webhooks/new", create | {f"/{field}": usable})
     [webhook] = [
         each for each in dashboard.management.webhooks.all(dashboard.world.may) if each.name not in {"taken", "changed"}
     ]
     dashboard.management.webhooks.delete(dashboard.world.may, webhook.uid)
-    changed = manager.post(f"{path}/{form}", {field: usable})
+    changed = manager.post(f"{path}/change", {f"/{field}": usable})
     changed_webhook = dashboard.management.webhooks.get(dashboard.world.may, path.rpartition("/")[2])
 
     for refused in refusals:
         [invalid_field] = [element for element in Elements(refused.body).all if "aria-invalid" in element.attributes]
-        assert (refused.status, invalid_field.attributes["name"]) == (422, field)
+        assert (refused.status, invalid_field.attributes["name"]) == (422, f"/{field}")
         assert problem in text_of(refused.body)
     assert (created.status, changed.status) == (200, 303)
     for each in (webhook, changed_webhook):

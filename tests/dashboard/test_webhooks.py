@@ -21,7 +21,7 @@ def create_webhook(installation):
     for webhook in installation.management.webhooks.all(installation.may):
         if webhook.name != "first":
             installation.management.webhooks.delete(installation.may, webhook.uid)
-    return lambda name, **options: installation.management.webhooks.create(installation.may, name, **options)
+    return lambda name, **fields: installation.management.webhooks.create(installation.may, {"name": name, **fields})
 
 
 def page_url(installation: Installation, webhook: WebhookWithSecret) -> str:
@@ -91,7 +91,7 @@ def test_invalid_hmac_options_are_reported_and_can_be_corrected(page, installati
     page.get_by_label("Use my own").check()
     page.get_by_label("Secret value").fill("a typed secret")
     press(page, "Create webhook")
-    expect(page.locator("#problem-options")).to_contain_text("'hexx' is none of hex")
+    expect(page.locator("#problem-signature_options")).to_contain_text("'hexx' is none of hex")
     assert "a typed secret" not in page.content()
 
     page.get_by_label("HMAC options, as JSON").fill('{"header": "X-Signature", "encoding": "hex"}')
@@ -141,7 +141,7 @@ def test_deletion_warns_about_automations_that_select_the_webhook(page, installa
 def test_only_state_and_secret_of_a_webhook_in_a_file_can_change(page, installation, create_webhook):
     installation.management.factories.create(installation.may_administer, "filed")
     may = installation.management.access.operator("filed")
-    webhook = installation.management.webhooks.create(may, "in a file")
+    webhook = installation.management.webhooks.create(may, {"name": "in a file"})
     installation.management.factories.define_by_files(may)
     page.goto(f"/f/filed/webhooks/{webhook.webhook.uid}")
 

@@ -580,7 +580,7 @@ def test_audit_log_contains_an_apply_with_its_channel(applied_repository):
 
 def test_apply_does_not_change_another_factory(applied_repository):
     other_factory = applied_repository.world.operator_of_new_factory()
-    applied_repository.world.management.webhooks.create(other_factory, "source")
+    applied_repository.world.management.webhooks.create(other_factory, {"name": "source"})
     before = list(applied_repository.world.management.webhooks.all(other_factory))
     applied_repository.remove("webhooks/source.yaml", "automations/triage/automation.md")
 

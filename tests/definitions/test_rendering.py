@@ -1,7 +1,5 @@
 """The text of a plan for people."""
 
-from dataclasses import replace
-
 import pytest
 from msgspec import structs
 
@@ -22,9 +20,6 @@ WEBHOOK = Webhook(
     auth_mode=AuthMode.TOKEN,
     state=WebhookState.ENABLED,
     secret_name="S",
-    signature_scheme=None,
-    delivery_id_header=None,
-    event_header=None,
     revision=1,
     created_at=0,
 )
@@ -83,7 +78,7 @@ def test_plan_shows_what_it_creates():
     }
 
     assert plan_text(files, webhook=None, automation=None) == [
-        "+ webhook source: signature, github, secret S, event id in X-Id",
+        "+ webhook source: authMode signature, signatureScheme github, secretName S, deliveryIdHeader X-Id",
         "+ automation triage: runner package, 1 trigger, disabled",
         "2 to create, 0 to change, 0 to remove, 0 unchanged.",
     ]
@@ -123,7 +118,10 @@ STRIPE = "authMode: signature\nsignatureScheme: stripe\nsecretName: S\n"
     ],
 )
 def test_plan_shows_changes_of_a_webhook(content, webhook, line):
-    assert plan_text({"webhooks/source.yaml": content}, replace(WEBHOOK, **webhook))[0] == f"~ webhook source: {line}"
+    assert (
+        plan_text({"webhooks/source.yaml": content}, structs.replace(WEBHOOK, **webhook))[0]
+        == f"~ webhook source: {line}"
+    )
 
 
 def test_plan_shows_a_changed_prompt_as_a_diff():

@@ -282,7 +282,7 @@ def open_directory(service: Service) -> None:
 def refer_to_missing_runner(service: Service) -> None:
     with service.management() as management:
         may = management.access.operator("default")
-        webhook = management.webhooks.create(may, "x").webhook
+        webhook = management.webhooks.create(may, {"name": "x"}).webhook
         trigger = received(webhook.uid)
         automation_created(management, may, "triage", triggers=[trigger])
     with closing(sqlite3.connect(service.data_dir / "hookmill.db")) as connection, connection:
@@ -388,7 +388,9 @@ def test_other_program_at_the_port_is_a_problem(tmp_path):
 
 def test_networks_without_trusted_proxies_are_a_warning(stopped):
     with stopped.management() as management:
-        management.webhooks.create(management.access.operator("default"), "ci", allowed_networks=["192.0.2.7"])
+        management.webhooks.create(
+            management.access.operator("default"), {"name": "ci", "allowed_networks": ["192.0.2.7"]}
+        )
     settings = stopped.read_settings().model_copy(update={"base_url": "https://127.0.0.1"})
 
     (finding,) = findings(examined(settings), "allowed networks")

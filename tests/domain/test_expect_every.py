@@ -24,17 +24,11 @@ def test_time_gets_one_form(text, normal, seconds):
 
 @pytest.mark.parametrize("text", ["", "1", "1 h", "h", "1H", "-1h", "1h\n", "1m1h", "1.5h", "1s", "١h", "9" * 30 + "m"])
 def test_text_that_is_no_time_is_refused_with_examples(text):
-    with pytest.raises(Invalid, match="such as 1h, 30m or 1d12h") as refused:
+    with pytest.raises(Invalid, match="such as 1h, 30m or 1d12h"):
         expect_every_seconds(text)
-
-    assert [fault.pointer for fault in refused.value.faults] == ["/expect_every"]
 
 
 @pytest.mark.parametrize("text", ["0m", "4m", "30d1m", "999d"])
 def test_time_outside_the_limits_is_refused_with_both_limits(text):
     with pytest.raises(Invalid, match="between 5m and 30d"):
         expect_every_seconds(text)
-
-
-def test_webhook_without_an_expected_time_stays_so():
-    assert usable_expect_every(None) is None

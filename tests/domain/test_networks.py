@@ -75,7 +75,7 @@ def test_an_unclear_network_is_refused_with_advice(text, message):
 
     assert message in str(refused.value)
     assert len(str(refused.value)) < 300
-    assert [fault.pointer for fault in refused.value.faults] == ["/allowed_networks/1"]
+    assert [fault.pointer for fault in refused.value.faults] == ["/1"]
 
 
 def test_too_many_networks_are_refused():

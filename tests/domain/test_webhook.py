@@ -103,9 +103,6 @@ def make_webhook(mode: AuthMode) -> Webhook:
         auth_mode=mode,
         state=WebhookState.ENABLED,
         secret_name="WEBHOOK_SOURCE_SECRET",
-        signature_scheme=None,
-        delivery_id_header=None,
-        event_header=None,
         revision=1,
         created_at=0,
     )

@@ -81,8 +81,8 @@ def run_drill(kind: DatabaseKind, plan: DrillPlan, directory: Path) -> DrillResu
         with site.management() as management:
             sources = create_sources(management, runner=RUNNER)
             may = operator(management)
-            changing_webhook = ChangingWebhook(management.webhooks.create(may, "changing"), site.ports)
-            aged_log = AgedLog(site.url, management.webhooks.create(may, "aged").webhook, directory)
+            changing_webhook = ChangingWebhook(management.webhooks.create(may, {"name": "changing"}), site.ports)
+            aged_log = AgedLog(site.url, management.webhooks.create(may, {"name": "aged"}).webhook, directory)
 
         def new_event(chance: random.Random, number: int) -> Event:
             return chance.choice(sources).new_event(chance, number, urgent=URGENT_SHARE, fillers=FILLER_BYTES)

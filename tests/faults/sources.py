@@ -50,9 +50,11 @@ def create_sources(management: Management, *, runner: str | None = None) -> list
     webhooks = [
         management.webhooks.create(
             may,
-            f"source-{n}",
-            auth_mode=AuthMode.URL_TOKEN if n % 3 == 1 else AuthMode.TOKEN,
-            delivery_id_header="X-Event-Id" if n % 3 == 2 else None,
+            {
+                "name": f"source-{n}",
+                "auth_mode": AuthMode.URL_TOKEN if n % 3 == 1 else AuthMode.TOKEN,
+                "delivery_id_header": "X-Event-Id" if n % 3 == 2 else None,
+            },
         )
         for n in range(12)
     ]

@@ -49,14 +49,14 @@ MEGABYTE = 1024 * 1024
 
 def webhook_of(service: Service, name: str = "source") -> WebhookWithSecret:
     with service.management() as management:
-        return management.webhooks.create(operator(management), name)
+        return management.webhooks.create(operator(management), {"name": name})
 
 
 def automated_webhook_of(service: Service) -> tuple[WebhookWithSecret, str]:
     """A new webhook, and the id of the automation that all its deliveries start."""
     with service.management() as management:
         may = operator(management)
-        webhook = management.webhooks.create(may, "automated")
+        webhook = management.webhooks.create(may, {"name": "automated"})
         trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
         return webhook, automation_created(management, may, "all", triggers=[trigger]).id
 

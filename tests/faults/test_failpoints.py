@@ -50,7 +50,7 @@ class FailingService:
 
     def automated_webhook(self, management: Management, may: MayManage, name: str) -> WebhookWithSecret:
         """A new webhook whose deliveries start a run."""
-        webhook = management.webhooks.create(may, name)
+        webhook = management.webhooks.create(may, {"name": name})
         trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
         automation_created(management, may, name, triggers=[trigger])
         return webhook

@@ -158,7 +158,7 @@ def automated_webhook(
 ) -> WebhookWithSecret:
     with service.management() as management:
         may = operator(management)
-        webhook = management.webhooks.create(may, runner)
+        webhook = management.webhooks.create(may, {"name": runner})
         trigger = {
             "provider": "webhook",
             "event": "received",

@@ -62,9 +62,13 @@ def authenticated_request(webhook: WebhookWithSecret, body: bytes) -> bytes:
 def webhook_of_each_mode(management: Management, may: MayManage, name: str) -> list[WebhookWithSecret]:
     create = management.webhooks.create
     return [
-        create(may, f"{name}-token"),
-        create(may, f"{name}-url", auth_mode=AuthMode.URL_TOKEN),
-        create(may, f"{name}-signed", auth_mode=AuthMode.SIGNATURE, signature_scheme="github", secret=SIGNING_SECRET),
+        create(may, {"name": f"{name}-token"}),
+        create(may, {"name": f"{name}-url", "auth_mode": "url_token"}),
+        create(
+            may,
+            {"name": f"{name}-signed", "auth_mode": "signature", "signature_scheme": "github"},
+            secret=SIGNING_SECRET,
+        ),
     ]
 
 
@@ -236,7 +240,10 @@ def interrupted_rotation(store_url: str, tmp_path: Path) -> Iterator[Interrupted
     store = app.open_store(settings, create=True)
     management = app.build_management(settings, store)
     management.factories.set_up()
-    values = {f"source-{n}": management.webhooks.create(operator(management), f"source-{n}").reveal() for n in range(3)}
+    values = {
+        f"source-{n}": management.webhooks.create(operator(management), {"name": f"source-{n}"}).reveal()
+        for n in range(3)
+    }
     store.close()
     environment = {"HOOKMILL_DATA_DIR": str(settings.data_dir), "HOOKMILL_DATABASE_URL": store_url}
     pipe, rotators_end = multiprocessing.Pipe()

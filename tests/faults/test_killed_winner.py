@@ -28,7 +28,7 @@ def test_waiting_copy_is_accepted_if_the_process_of_the_first_is_killed(postgres
         other = stack.enter_context(serving(tmp_path / "other", database_url=postgres_url, **SETTINGS))
         with winner.management() as management:
             may = operator(management)
-            webhook = management.webhooks.create(may, "copied")
+            webhook = management.webhooks.create(may, {"name": "copied"})
             trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
             automation_created(management, may, "all", triggers=[trigger])
         request = delivery_request(webhook, b'{"event": 1}')

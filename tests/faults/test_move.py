@@ -195,7 +195,7 @@ def test_service_continues_on_postgresql_where_it_stopped_on_sqlite(tmp_path: Pa
     move = Move(Settings(data_dir=tmp_path / "data"), postgres_url, tmp_path)
     with serving(tmp_path / "data", **settings) as service:
         with service.management() as management:
-            webhook = management.webhooks.create(operator(management), "source")
+            webhook = management.webhooks.create(operator(management), {"name": "source"})
             trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
             automation_created(management, operator(management), "note", triggers=[trigger], runner="note")
         accepted = [service.post(webhook, b'{"number": %d}' % number).delivery_id for number in range(3)]

@@ -19,7 +19,7 @@ from tests.support.waiting import LONG_SECONDS, until
 def test_service_out_of_file_descriptors_answers_503_and_recovers(tmp_path: Path):
     with serving(tmp_path / "data", performs_runs=False) as service, ExitStack() as stack:
         with service.management() as management:
-            webhook = management.webhooks.create(operator(management), "source")
+            webhook = management.webhooks.create(operator(management), {"name": "source"})
         wait_until_announced(service)
         ingress = parts_of(service)[Part.INGRESS][0]
         connections = [stack.enter_context(RawConnection(service.port, seconds=LONG_SECONDS)) for _ in range(7)]

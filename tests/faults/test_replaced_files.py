@@ -307,7 +307,7 @@ def test_only_a_migration_creates_a_database(tmp_path: Path):
 
 def webhook_of(service: Service) -> WebhookWithSecret:
     with service.management() as management:
-        return management.webhooks.create(operator(management), "source")
+        return management.webhooks.create(operator(management), {"name": "source"})
 
 
 def status_of_a_delivery(service: Service, webhook: WebhookWithSecret) -> int:

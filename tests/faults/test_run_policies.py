@@ -52,7 +52,7 @@ class ServiceWithWorkers:
 
     def webhook(self, policy: dict[str, Any]) -> WebhookWithSecret:
         """A new webhook whose deliveries start runs with this policy."""
-        webhook = self.management.webhooks.create(self.may, "pull requests")
+        webhook = self.management.webhooks.create(self.may, {"name": "pull requests"})
         trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
         automation_created(
             self.management, self.may, "review", prompt="Review it.", runner="agent", triggers=[trigger], policy=policy

@@ -43,7 +43,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
 @pytest.fixture
 def webhook(service: Service) -> WebhookWithSecret:
     with service.management() as management:
-        return management.webhooks.create(operator(management), "source")
+        return management.webhooks.create(operator(management), {"name": "source"})
 
 
 def is_accepted(service: Service, webhook: WebhookWithSecret, body: bytes) -> bool:
@@ -100,7 +100,7 @@ def test_stops_under_load_lose_and_double_no_delivery_or_run(tmp_path: Path):
     with serving(tmp_path / "data", deliveries_per_minute=100_000, runs_at_once=24) as service:
         with service.management() as management:
             may = operator(management)
-            webhook = management.webhooks.create(may, "source")
+            webhook = management.webhooks.create(may, {"name": "source"})
             trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
             automation = automation_created(management, may, "all", triggers=[trigger])
         automations = frozenset({str(automation.id)})

@@ -35,7 +35,7 @@ def trace_deliveries(directory: Path, faults: Mapping[str, str]) -> TracedDelive
         performs_runs=False,
     ) as service:
         with service.management() as management:
-            webhook = management.webhooks.create(operator(management), "source")
+            webhook = management.webhooks.create(operator(management), {"name": "source"})
         senders = [threading.Thread(target=deliver, args=(service, webhook, bodies)) for _ in range(SENDERS)]
         for sender in senders:
             sender.start()
@@ -86,7 +86,7 @@ def test_delivery_is_not_answered_202_if_its_sync_fails(tmp_path: Path):
     ) as service:
         with service.management() as management:
             may = operator(management)
-            webhook = management.webhooks.create(may, "source")
+            webhook = management.webhooks.create(may, {"name": "source"})
         answers = [service.post(webhook, b"[%d]" % number) for number in range(12)]
         assert trace.read_text().count("EIO") == 3, "three syncs have failed"
 

@@ -99,7 +99,7 @@ def rate_limited_pair(request: pytest.FixtureRequest, postgres_url: str, tmp_pat
 def test_60_of_200_attempts_in_ten_seconds_are_accepted(rate_limited_pair: Pair):
     with rate_limited_pair.management() as management:
         may = operator(management)
-        webhooks = [management.webhooks.create(may, f"busy-{number}") for number in range(5)]
+        webhooks = [management.webhooks.create(may, {"name": f"busy-{number}"}) for number in range(5)]
     statuses = {webhook.webhook.uid: Counter[int]() for webhook in webhooks}
     retry_after: list[int] = []
     lock = threading.Lock()
@@ -133,7 +133,7 @@ def test_60_of_200_attempts_in_ten_seconds_are_accepted(rate_limited_pair: Pair)
 @pytest.mark.parametrize("identified_by", ["id", "body"])
 def test_one_of_16_simultaneous_copies_is_accepted(pair: Pair, identified_by: str):
     with pair.management() as management:
-        webhook = management.webhooks.create(operator(management), f"copies identified by {identified_by}")
+        webhook = management.webhooks.create(operator(management), {"name": f"copies identified by {identified_by}"})
     rounds = ROUNDS // 2
     with ExitStack() as stack:
         connections = [stack.enter_context(PersistentConnection(pair.ports[n % 2])) for n in range(COPIES)]
@@ -231,7 +231,7 @@ def statuses_in_all_processes(pair: Pair, webhook: WebhookWithSecret, token: str
 
 def new_webhook(management: Management, name: str) -> tuple[MayManage, WebhookWithSecret]:
     may = operator(management)
-    return may, management.webhooks.create(may, name)
+    return may, management.webhooks.create(may, {"name": name})
 
 
 def test_rotated_secret_is_rejected_immediately_in_all_processes(pair: Pair):
@@ -320,7 +320,7 @@ def attempts_by_state(
 def test_deleted_webhook_accepts_no_delivery_in_any_process(pair: Pair):
     with pair.management() as management:
         may = operator(management)
-        webhooks = [management.webhooks.create(may, f"deleted-{number}") for number in range(ROUNDS)]
+        webhooks = [management.webhooks.create(may, {"name": f"deleted-{number}"}) for number in range(ROUNDS)]
         # A trigger selects at most 100 webhooks, and `make proof` needs 200.
         triggers = [
             {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [each.webhook.uid for each in some]}}

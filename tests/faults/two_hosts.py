@@ -252,7 +252,7 @@ def _with_objects(hosts: Sequence[HookmillHost], url: str, directory: Path) -> T
     """Create the webhooks, automations, keys and the member that the tests need."""
     with replace(hosts[0].service, database_url=url).management() as management:
         sources = create_sources(management, runner="note")
-        gated = management.webhooks.create(operator(management), "gated")
+        gated = management.webhooks.create(operator(management), {"name": "gated"})
         return TwoHosts(
             hosts=hosts,
             url=url,

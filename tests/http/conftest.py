@@ -40,8 +40,8 @@ def target(management: Management) -> Target:
 def new_target(management: Management, name: str = "target") -> Target:
     """Create the webhooks of a target."""
     may = operator(management)
-    by_header = management.webhooks.create(may, f"{name} by header")
-    by_url = management.webhooks.create(may, f"{name} by URL", auth_mode=AuthMode.URL_TOKEN)
+    by_header = management.webhooks.create(may, {"name": f"{name} by header"})
+    by_url = management.webhooks.create(may, {"name": f"{name} by URL", "auth_mode": AuthMode.URL_TOKEN})
     return Target(
         uid=by_header.webhook.uid.encode(),
         token=by_header.reveal().encode(),

@@ -47,7 +47,7 @@ def management(small_service: Service) -> Iterator[Management]:
 
 @pytest.fixture(scope="module")
 def webhook(management: Management) -> WebhookWithSecret:
-    return management.webhooks.create(operator(management), "valid")
+    return management.webhooks.create(operator(management), {"name": "valid"})
 
 
 def test_unfinished_forms_delay_no_delivery(small_service: Service, webhook: WebhookWithSecret):

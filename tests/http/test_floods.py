@@ -33,7 +33,7 @@ def test_bad_credentials_above_the_rate_limit_are_counted_but_not_logged(tmp_pat
     settings = UNLIMITED | {"failed_authentications_per_minute": 60}
     with serving(tmp_path, **settings) as service, service.management() as management:
         may = operator(management)
-        webhook = management.webhooks.create(may, "flooded")
+        webhook = management.webhooks.create(may, {"name": "flooded"})
         uid = webhook.webhook.uid
 
         flood = [unauthenticated_request(uid, number) for number in range(600)]
@@ -98,7 +98,7 @@ def test_oversized_bodies_use_little_memory(service: Service, webhook: WebhookWi
 
 def test_worst_bodies_use_bounded_time_and_memory(service: Service, management: Management, webhook: WebhookWithSecret):
     may = operator(management)
-    other = management.webhooks.create(may, "worst")
+    other = management.webhooks.create(may, {"name": "worst"})
     filter_ = {"webhook_ids": [other.webhook.uid], "payload": {"a": {"b": ["c"]}}}
     trigger = {"provider": "webhook", "event": "received", "filter": filter_}
     automation_created(management, may, "reads every body", triggers=[trigger])
@@ -127,7 +127,7 @@ def test_worst_bodies_use_bounded_time_and_memory(service: Service, management: 
 @pytest.fixture(scope="module")
 def webhook(management: Management) -> WebhookWithSecret:
     """The webhook of the sender that must not be delayed."""
-    return management.webhooks.create(operator(management), "valid")
+    return management.webhooks.create(operator(management), {"name": "valid"})
 
 
 def unauthenticated_request(uid: str, number: int, *, length: bytes = b"2") -> bytes:

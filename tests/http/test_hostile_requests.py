@@ -120,8 +120,8 @@ def test_unauthenticated_client_gets_no_100_continue(service: Service, target: T
 
 def test_unknown_disabled_and_deleted_webhooks_get_the_same_answer(service: Service, management: Management):
     may = operator(management)
-    disabled = management.webhooks.create(may, "disabled")
-    deleted = management.webhooks.create(may, "deleted")
+    disabled = management.webhooks.create(may, {"name": "disabled"})
+    deleted = management.webhooks.create(may, {"name": "deleted"})
     management.webhooks.set_enabled(may, disabled.webhook.uid, enabled=False)
     management.webhooks.delete(may, deleted.webhook.uid)
     bearers = [

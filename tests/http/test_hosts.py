@@ -88,7 +88,7 @@ def test_rebound_host_name_reaches_neither_dashboard_nor_api(service: Service, m
 
 
 def test_deliveries_and_health_checks_accept_any_host_name(service: Service, management: Management):
-    webhook = management.webhooks.create(operator(management), "any host name")
+    webhook = management.webhooks.create(operator(management), {"name": "any host name"})
 
     assert service.post(webhook, headers={"Host": "evil.test"}).status == 202
     for path in ("/healthz", "/readyz"):

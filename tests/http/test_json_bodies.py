@@ -15,7 +15,7 @@ def kind_of(body: Body) -> str:
 
 @pytest.fixture(scope="module")
 def webhook(management: Management) -> WebhookWithSecret:
-    return management.webhooks.create(operator(management), "JSON")
+    return management.webhooks.create(operator(management), {"name": "JSON"})
 
 
 @pytest.mark.parametrize("kind", sorted({kind_of(body) for body in CORPUS}))
@@ -35,7 +35,7 @@ def test_body_is_accepted_if_and_only_if_it_is_json(
 
 def test_concurrent_bodies_get_the_same_results(service: Service, management: Management):
     may = operator(management)
-    webhook = management.webhooks.create(may, "much JSON")
+    webhook = management.webhooks.create(may, {"name": "much JSON"})
 
     with ThreadPoolExecutor(16) as senders:
         answers = list(senders.map(lambda body: post(service, webhook, body), CORPUS))

@@ -86,5 +86,5 @@ def wait_until_alive(service: Service) -> None:
 def deliver(service: Service) -> int:
     """Deliver to a new webhook. Returns the status of the answer."""
     with service.management() as management:
-        webhook = management.webhooks.create(operator(management), "ready")
+        webhook = management.webhooks.create(operator(management), {"name": "ready"})
     return service.post(webhook).status

@@ -192,7 +192,7 @@ QUERIES: Final[Mapping[str, tuple[str, ...]]] = {
     "/f/{factory}/automations/new": ("webhook", "delivery"),
     "/f/{factory}/automations/{automation}": ("tested_delivery",),
     "/f/{factory}/automations/{automation}/edit": ("triggers", "delivery"),
-    "/f/{factory}/webhooks/new": ("scheme",),
+    "/f/{factory}/webhooks/scheme": ("/signature_scheme",),
     "/f/{factory}/alarms": ("before",),
     "/team/alarms": ("before",),
     "/f/{factory}/audit": ("before",),

@@ -79,7 +79,7 @@ def read_again(service: InProcessService, path: str, written: Answer, readable: 
 
 
 def test_form_without_a_choice_of_the_secret_shows_the_generated_one(service):
-    page = service.admin.post("/f/default/webhooks/new", {"name": "shown", "mode": "token"}).body.decode()
+    page = service.admin.post("/f/default/webhooks/new", {"/name": "shown", "/auth_mode": "token"}).body.decode()
 
     path = f"/webhooks/w/{service.management.webhooks.get(service.world.may, 'shown').uid}"
     [token] = set(re.findall(r"Bearer ([A-Za-z0-9_-]{20,})", page))

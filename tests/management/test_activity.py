@@ -101,7 +101,7 @@ def test_webhooks_of_other_factories_and_deleted_ones_are_excluded(world):
     deleted, remaining = world.webhook("deleted"), world.webhook("remaining")
     world.management.log.activity(world.may)
     other_factory = world.operator_of_new_factory()
-    world.management.webhooks.create(other_factory, "theirs")
+    world.management.webhooks.create(other_factory, {"name": "theirs"})
     world.management.webhooks.delete(world.may, deleted.webhook.uid)
 
     assert list(world.management.log.activity(world.may)) == [remaining.webhook.uid]

@@ -19,7 +19,7 @@ def test_each_change_adds_a_line_in_order(world, admin):
     management = world.management
     source = world.webhook("source", secret=SECRET)
     uid = source.webhook.uid
-    management.webhooks.rename(world.may, uid, "origin")
+    management.webhooks.change(world.may, uid, {"name": "origin"})
     management.webhooks.set_enabled(world.may, uid, False)
     management.webhooks.set_enabled(world.may, uid, True)
     management.webhooks.rotate(world.may, uid, SECRET + "2")
@@ -43,7 +43,7 @@ def test_each_change_adds_a_line_in_order(world, admin):
     assert actions(world) == [
         "secret.create",
         "webhook.create",
-        "webhook.rename",
+        "webhook.change",
         "webhook.disable",
         "webhook.enable",
         "webhook.rotate",
@@ -84,7 +84,7 @@ def test_operation_that_changes_nothing_adds_no_line(world):
     before = actions(world)
 
     world.management.webhooks.set_enabled(world.may, "source", True)
-    world.management.webhooks.rename(world.may, "source", "source")
+    world.management.webhooks.change(world.may, "source", {"name": "source"})
     world.management.webhooks.sync(world.may, "source")
 
     assert actions(world) == before
@@ -104,7 +104,7 @@ def test_refused_operation_adds_no_line(world):
 
 def test_audit_log_of_a_factory_has_only_its_own_lines(world):
     other_factory = world.operator_of_new_factory()
-    world.management.webhooks.create(other_factory, "theirs")
+    world.management.webhooks.create(other_factory, {"name": "theirs"})
     world.webhook("ours")
 
     names = [entry.subject_name for entry in world.management.audit.of_factory(world.may)]

@@ -5,7 +5,6 @@ import pytest
 from hookmill.domain.errors import Conflict
 from hookmill.domain.permission import Channel, Role
 from hookmill.domain.webhook import AuthMode
-from hookmill.management import UNSET
 from tests.support.automations import automation_changed, automation_created
 from tests.support.triggers import received
 
@@ -35,14 +34,14 @@ def test_fields_of_a_webhook_change_together_or_not_at_all(world):
     change = world.management.webhooks.change
 
     with pytest.raises(Conflict):
-        change(world.may, "source", enabled=False, delivery_id_header="X-Event-Id", name="existing")
+        change(world.may, "source", {"enabled": False, "delivery_id_header": "X-Event-Id", "name": "existing"})
     unchanged = world.management.webhooks.get(world.may, "source")
-    changed = change(world.may, "source", enabled=False, delivery_id_header="X-Event-Id", name="origin")
+    changed = change(world.may, "source", {"enabled": False, "delivery_id_header": "X-Event-Id", "name": "origin"})
 
     assert (unchanged.state, unchanged.delivery_id_header) == ("enabled", None)
     assert (changed.state, changed.delivery_id_header, changed.name) == ("disabled", "X-Event-Id", "origin")
-    assert change(world.may, "origin", delivery_id_header=None).delivery_id_header is None
-    assert change(world.may, "origin", delivery_id_header=UNSET).name == "origin"
+    assert change(world.may, "origin", {"delivery_id_header": None}).delivery_id_header is None
+    assert change(world.may, "origin", {}).name == "origin"
 
 
 def test_new_delivery_id_header_applies_immediately_in_every_process(world):
@@ -50,7 +49,7 @@ def test_new_delivery_id_header_applies_immediately_in_every_process(world):
     other_process = world.another_process()
     other_process.post(source, b"0")
 
-    world.management.webhooks.change(world.may, "source", delivery_id_header="X-Event-Id")
+    world.management.webhooks.change(world.may, "source", {"delivery_id_header": "X-Event-Id"})
 
     assert other_process.post(source, b"1", headers={"X-Event-Id": "one"}).status == 202
     world.clock.advance(seconds=1)
@@ -67,9 +66,9 @@ def test_only_files_can_change_the_definitions_of_their_factory(world):
 
     for change in (
         lambda: world.webhook("another"),
-        lambda: management.webhooks.rename(world.may, "source", "origin"),
+        lambda: management.webhooks.change(world.may, "source", {"name": "origin"}),
         lambda: management.webhooks.delete(world.may, "source"),
-        lambda: management.webhooks.change(world.may, "source", delivery_id_header="X-Event-Id"),
+        lambda: management.webhooks.change(world.may, "source", {"delivery_id_header": "X-Event-Id"}),
         lambda: world.automation("another", source),
         lambda: automation_changed(management, world.may, "triage", prompt="Look twice."),
         lambda: management.automations.delete(world.may, "triage"),
@@ -83,28 +82,18 @@ def test_only_files_can_change_the_definitions_of_their_factory(world):
     management.secrets.replace(world.may, source.webhook.secret_name)
     assert management.webhooks.sync(world.may, "source").secret_is_current
     assert management.automations.set_enabled(world.may, "triage", False).enabled is False
-    assert management.webhooks.rename(by_files, "source", "origin").name == "origin"
+    assert management.webhooks.change(by_files, "source", {"name": "origin"}).name == "origin"
 
 
-def test_redefined_webhook_keeps_its_uid_and_log(world):
+def test_webhook_keeps_its_uid_and_log_if_its_authentication_changes(world):
     source = world.webhook("source")
     world.post(source)
     world.management.secrets.create(world.may, "TOKEN", "valid-in-a-path-0123456789")
     other_process = world.another_process()
     other_process.post(source, b"1")
 
-    webhook = world.management.webhooks.redefine(
-        world.may,
-        "source",
-        auth_mode=AuthMode.URL_TOKEN,
-        signature_scheme=None,
-        signature_options=None,
-        answers_handshakes=False,
-        secret_name="TOKEN",
-        delivery_id_header="X-Event-Id",
-        event_header="X-Event-Type",
-        allowed_networks=[],
-        expect_every="1h",
+    webhook = world.management.webhooks.change(
+        world.may, "source", {"auth_mode": "url_token", "secret_name": "TOKEN", "expect_every": "1h"}
     )
 
     assert (webhook.uid, webhook.auth_mode, webhook.secret_name) == (source.webhook.uid, AuthMode.URL_TOKEN, "TOKEN")

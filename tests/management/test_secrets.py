@@ -24,10 +24,12 @@ def test_error_names_the_unusable_signing_secret(world):
     with pytest.raises(Invalid, match="Team secret SIGNING: "):
         world.management.webhooks.create(
             world.may,
-            "source",
-            auth_mode=AuthMode.SIGNATURE,
-            signature_scheme="standard_webhooks",
-            secret_name="SIGNING",
+            {
+                "name": "source",
+                "auth_mode": AuthMode.SIGNATURE,
+                "signature_scheme": "standard_webhooks",
+                "secret_name": "SIGNING",
+            },
         )
 
 
@@ -71,14 +73,14 @@ def test_manager_cannot_change_or_use_a_secret_of_another_factory(world, manager
     other_factory = world.operator_of_new_factory()
     secrets = world.management.secrets
     secrets.create(other_factory, "THEIRS", VALUE)
-    theirs = world.management.webhooks.create(other_factory, "theirs", secret_name="THEIRS")
+    theirs = world.management.webhooks.create(other_factory, {"name": "theirs", "secret_name": "THEIRS"})
 
     with pytest.raises(NotFound):
         secrets.replace(manager, "THEIRS", "chosen-by-the-manager")
     with pytest.raises(NotFound):
         secrets.delete(manager, "THEIRS")
     with pytest.raises(Conflict, match="admin"):
-        world.management.webhooks.create(manager, "ours", secret_name="THEIRS")
+        world.management.webhooks.create(manager, {"name": "ours", "secret_name": "THEIRS"})
 
     assert not secrets.all(manager)
     assert world.post(theirs, token=VALUE).status == 202
@@ -87,7 +89,7 @@ def test_manager_cannot_change_or_use_a_secret_of_another_factory(world, manager
 def test_only_an_admin_can_rotate_a_secret_of_two_factories(world, manager):
     world.management.secrets.create(world.may, "BOTH", VALUE)
     ours = world.webhook("ours", secret_name="BOTH")
-    world.management.webhooks.create(world.operator_of_new_factory(), "theirs", secret_name="BOTH")
+    world.management.webhooks.create(world.operator_of_new_factory(), {"name": "theirs", "secret_name": "BOTH"})
 
     with pytest.raises(Forbidden):
         world.management.webhooks.rotate(manager, "ours")
@@ -106,11 +108,11 @@ def test_unused_secret_belongs_to_the_factory_that_created_it(world, manager):
     with pytest.raises(NotFound):
         secrets.delete(manager, "THEIRS")
     with pytest.raises(Conflict):
-        world.management.webhooks.create(manager, "ours", secret_name="THEIRS")
+        world.management.webhooks.create(manager, {"name": "ours", "secret_name": "THEIRS"})
     secrets.create(manager, "OURS", VALUE)
 
     assert [secret.name for secret in secrets.all(manager)] == ["OURS"]
-    theirs = world.management.webhooks.create(other_factory, "theirs", secret_name="THEIRS")
+    theirs = world.management.webhooks.create(other_factory, {"name": "theirs", "secret_name": "THEIRS"})
     assert world.post(theirs, token=VALUE).status == 202
 
 
@@ -118,13 +120,15 @@ def test_error_about_a_name_of_another_factory_is_always_the_same(world, manager
     other_factory, third_factory = world.operator_of_new_factory(), world.operator_of_new_factory("third")
     world.management.secrets.create(other_factory, "UNUSED", VALUE)
     for factory in (other_factory, third_factory):
-        world.management.webhooks.create(factory, "theirs", secret_name="SHARED")
+        world.management.webhooks.create(factory, {"name": "theirs", "secret_name": "SHARED"})
     messages = set()
 
     for name in ("UNUSED", "SHARED"):
         for create in (
-            lambda name=name: world.management.webhooks.create(manager, "ours", secret_name=name),
-            lambda name=name: world.management.webhooks.create(manager, "ours", secret_name=name, secret=VALUE),
+            lambda name=name: world.management.webhooks.create(manager, {"name": "ours", "secret_name": name}),
+            lambda name=name: world.management.webhooks.create(
+                manager, {"name": "ours", "secret_name": name}, secret=VALUE
+            ),
             lambda name=name: world.management.secrets.create(manager, name),
         ):
             with pytest.raises(Conflict) as error:

@@ -9,7 +9,6 @@ import pytest
 
 from hookmill.domain.alarm_destination import DestinationKind
 from hookmill.domain.permission import Role
-from hookmill.domain.webhook import AuthMode
 from hookmill.management import Management
 from hookmill.runs.package import write_package
 from hookmill.store.database import open_database
@@ -38,10 +37,12 @@ class Scene:
             "admin": self._key("admin", Role.ADMIN),
             "other manager": self._key("other manager", Role.MANAGER, "other"),
         }
-        self.webhook = management.webhooks.create(self.may, "source", event_header="X-Event")
-        by_url = management.webhooks.create(self.may, "by URL", auth_mode=AuthMode.URL_TOKEN)
+        self.webhook = management.webhooks.create(self.may, {"name": "source", "event_header": "X-Event"})
+        by_url = management.webhooks.create(self.may, {"name": "by URL", "auth_mode": "url_token"})
         management.webhooks.create(
-            self.may, "signed", auth_mode=AuthMode.SIGNATURE, signature_scheme="github", secret=SIGNING_SECRET
+            self.may,
+            {"name": "signed", "auth_mode": "signature", "signature_scheme": "github"},
+            secret=SIGNING_SECRET,
         )
         management.secrets.create(self.may, "DEPLOY_TOKEN", RUN_SECRET, for_runs=True)
         self.automation = automation_created(

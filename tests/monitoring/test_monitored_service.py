@@ -119,7 +119,7 @@ def monitored(request, tmp_path_factory):
         service = stack.enter_context(serving(directory / "data", otlp_endpoint=collector.url, **choices))
         with service.management() as management:
             may = operator(management)
-            webhook = management.webhooks.create(may, "source")
+            webhook = management.webhooks.create(may, {"name": "source"})
             automation_created(
                 management,
                 may,
@@ -462,7 +462,7 @@ def test_service_without_runs_starts_and_works_while_another_program_uses_the_po
     with socket.create_server(("127.0.0.1", port)), ExitStack() as stack:
         service = stack.enter_context(serving(tmp_path / "data", performs_runs="false", metrics_port=port))
         with service.management() as management:
-            webhook = management.webhooks.create(operator(management), "source")
+            webhook = management.webhooks.create(operator(management), {"name": "source"})
         until(lambda: "can't be served" in service.log(), "the service logs that the port is in use")
         assert service.post(webhook).status == 202
         stop_keeping = stack.pop_all()

@@ -75,15 +75,17 @@ def add_variants(world: World, api: Api, stocked: StockedFactory) -> None:
     may, management = world.may, world.management
     management.webhooks.create(
         may,
-        "signed",
-        auth_mode=AuthMode.SIGNATURE,
-        signature_scheme="hmac",
-        signature_options=HMAC,
+        {
+            "name": "signed",
+            "auth_mode": AuthMode.SIGNATURE,
+            "signature_scheme": "hmac",
+            "signature_options": HMAC,
+            "delivery_id_header": "X-Id",
+        },
         secret="given-secret",
-        delivery_id_header="X-Id",
     )
-    management.webhooks.create(may, "waiting", auth_mode=AuthMode.SIGNATURE, signature_scheme="github")
-    deleted = management.webhooks.create(may, "deleted")
+    management.webhooks.create(may, {"name": "waiting", "auth_mode": AuthMode.SIGNATURE, "signature_scheme": "github"})
+    deleted = management.webhooks.create(may, {"name": "deleted"})
     management.webhooks.delete(may, deleted.webhook.uid)
     management.secrets.replace(may, stocked.by_url.webhook.secret_name, "another-value")
     filter_ = {

@@ -223,9 +223,7 @@ def create_webhook_and_automation(service: Service, management: Management) -> W
     """As docs/agents.md says."""
     webhook = management.webhooks.create(
         operator(management),
-        "pulls",
-        auth_mode=AuthMode.SIGNATURE,
-        signature_scheme="github",
+        {"name": "pulls", "auth_mode": AuthMode.SIGNATURE, "signature_scheme": "github"},
         secret=SIGNING_SECRET,
     )
     [command] = re.findall(r"^hookmill (automation create .+?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)

@@ -38,7 +38,7 @@ def settings(github: GitHub, script: str) -> dict[str, Any]:
 def deliver(management: Management, service: Service) -> Any:
     """Create a webhook and an automation with results, and send the payload of a pull request."""
     may = operator(management)
-    webhook = management.webhooks.create(may, "github")
+    webhook = management.webhooks.create(may, {"name": "github"})
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
     automation_created(
         management,

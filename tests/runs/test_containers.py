@@ -587,7 +587,7 @@ def test_killed_worker_leaves_no_container_and_the_next_one_performs_the_run(eng
         service.management() as management,
     ):
         may = operator(management)
-        webhook = management.webhooks.create(may, "w")
+        webhook = management.webhooks.create(may, {"name": "w"})
         trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
         automation_created(management, may, "a", prompt="Do it.", runner="agent", triggers=[trigger])
         answer = service.post(webhook, b"{}")

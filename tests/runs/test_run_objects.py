@@ -441,7 +441,7 @@ def test_restarted_service_uploads_files_and_streams_them_to_viewers(tmp_path, s
     settings = {**server.settings(), "runners": runners, "default_runner": "command"}
     with serving(tmp_path / "data", **settings) as service, service.management() as management:
         may = management.access.operator("default")
-        webhook = management.webhooks.create(may, "builds")
+        webhook = management.webhooks.create(may, {"name": "builds"})
         trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
         automation_created(management, may, "builder", prompt="Build.", triggers=[trigger])
         server.stop()

@@ -354,13 +354,13 @@ def test_secret_that_cannot_be_decrypted_fails_the_run(installation):
 
 def test_secret_of_a_webhook_is_never_handed_to_runs(installation):
     management, may = installation.management, installation.manager()
-    management.webhooks.create(may, "orders", secret=VALUE)
+    management.webhooks.create(may, {"name": "orders"}, secret=VALUE)
 
     with pytest.raises(Invalid, match="no secret for runs named WEBHOOK_ORDERS_SECRET") as refused:
         installation.automation("steal", may=may, options={"secrets": ["WEBHOOK_ORDERS_SECRET"]})
     assert refused.value.faults[0].pointer == "/secrets/0"
     with pytest.raises(Conflict, match="is for runs"):
-        management.webhooks.create(may, "by run", secret_name="GH_TOKEN")
+        management.webhooks.create(may, {"name": "by run", "secret_name": "GH_TOKEN"})
     with pytest.raises(Conflict, match="already exists"):
         management.secrets.create(may, "WEBHOOK_ORDERS_SECRET", NEW_VALUE, for_runs=True)
 

@@ -58,7 +58,7 @@ def test_webhook_defined_by_a_file_cannot_be_renamed_elsewhere(world, tmp_path):
     apply(world, tmp_path, ci="secretName: CI_TOKEN\n")
 
     with pytest.raises(Conflict, match="defined by files"):
-        world.management.webhooks.rename(world.may, "ci", "another name")
+        world.management.webhooks.change(world.may, "ci", {"name": "another name"})
 
 
 @shows("FILES-3")

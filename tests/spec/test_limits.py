@@ -393,7 +393,7 @@ def test_each_factory_has_its_own_limit_of_20_webhooks(world):
     for i in range(20):
         world.webhook(f"source {i}")
 
-    world.management.webhooks.create(world.operator_of_new_factory(), "source 0")
+    world.management.webhooks.create(world.operator_of_new_factory(), {"name": "source 0"})
 
 
 @shows("LIMIT-8")

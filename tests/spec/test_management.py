@@ -19,7 +19,7 @@ def signed_in_admin(world) -> Visitor:
 
 @shows("MANAGE-2")
 def test_dashboard_manages_a_webhook_and_shows_its_deliveries(world, signed_in_admin):
-    form = {"name": "source", "mode": "token", "secret_from": "generate"}
+    form = {"/name": "source", "/auth_mode": "token", "secret_from": "generate"}
     created = signed_in_admin.post("/f/default/webhooks/new", form)
     [webhook] = world.management.webhooks.all(world.may)
     page = f"/f/default/webhooks/{webhook.uid}"

@@ -106,9 +106,9 @@ def test_change_of_the_networks_takes_effect_in_every_process(world: World):
     webhook = world.webhook()
     assert {each.post(webhook, headers=OUTSIDE).status for each in (world, other)} == {202}
 
-    world.management.webhooks.change(world.may, "source", allowed_networks=[ALLOWED])
+    world.management.webhooks.change(world.may, "source", {"allowed_networks": [ALLOWED]})
     limited = [each.post(webhook, headers=headers).status for each in (world, other) for headers in (INSIDE, OUTSIDE)]
-    other.management.webhooks.change(world.may, "source", allowed_networks=[])
+    other.management.webhooks.change(world.may, "source", {"allowed_networks": []})
     opened = [each.post(webhook, headers=OUTSIDE).status for each in (world, other)]
 
     assert limited == [202, 401, 202, 401]
@@ -122,7 +122,7 @@ def test_networks_that_change_while_a_body_arrives_apply_to_it(world: World):
 
     def body() -> Iterator[bytes]:
         yield b"{"
-        world.management.webhooks.change(world.may, "source", allowed_networks=[ALLOWED])
+        world.management.webhooks.change(world.may, "source", {"allowed_networks": [ALLOWED]})
         yield b"}"
 
     assert world.post(webhook, body(), headers=OUTSIDE).status == 401

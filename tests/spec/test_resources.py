@@ -217,7 +217,7 @@ def test_webhook_name_is_unique_within_its_factory(world):
 
     with pytest.raises(Conflict, match="already has a webhook named 'source'"):
         world.webhook()
-    world.management.webhooks.create(world.operator_of_new_factory(), "source")
+    world.management.webhooks.create(world.operator_of_new_factory(), {"name": "source"})
 
     assert len(world.management.webhooks.all(world.may)) == 1
 
@@ -280,7 +280,7 @@ def test_webhooks_created_simultaneously_may_share_one_new_secret(world):
     create = world.management.webhooks.create
 
     with ThreadPoolExecutor(8) as threads:
-        webhooks = list(threads.map(lambda may: create(may, "source", secret_name="SHARED"), permissions))
+        webhooks = list(threads.map(lambda may: create(may, {"name": "source", "secret_name": "SHARED"}), permissions))
 
     [secret] = [each.reveal() for each in webhooks if each.secret is not None]
     assert {world.post(each, token=secret).status for each in webhooks} == {202}

@@ -22,7 +22,7 @@ def test_running_service_performs_a_run_with_prompt_and_payload(tmp_path):
     runners = '{"plain": {"argv": ["true"]}}'
     with serving(tmp_path / "data", runners=runners) as service, service.management() as management:
         factory = operator(management)
-        webhook = management.webhooks.create(factory, "issues")
+        webhook = management.webhooks.create(factory, {"name": "issues"})
         trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
         automation_created(management, factory, "triage", prompt="Sort this out.", triggers=[trigger])
 

@@ -124,7 +124,7 @@ def test_webhooks_are_selected_by_uid_and_not_by_name(world, ids):
 def test_trigger_with_an_unusable_webhook_causes_a_warning(world):
     webhook, disabled = world.webhook(), world.webhook("disabled")
     world.management.webhooks.set_enabled(world.may, "disabled", False)
-    other_factorys = world.management.webhooks.create(world.operator_of_new_factory(), "source")
+    other_factorys = world.management.webhooks.create(world.operator_of_new_factory(), {"name": "source"})
     unknown = "wh_" + "0" * 27
     uids = [webhook.webhook.uid, disabled.webhook.uid, other_factorys.webhook.uid, unknown]
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": uids}}

@@ -47,7 +47,7 @@ class ManagedStore:
         self._exit_stack.close()
 
     def webhook(self, name: str = "source") -> Webhook:
-        return self.management.webhooks.create(self.may, name).webhook
+        return self.management.webhooks.create(self.may, {"name": name}).webhook
 
     def plan(
         self,

@@ -39,7 +39,7 @@ class SealedInstallation:
         self.management.factories.set_up()
         self.may: MayManage = self.management.access.operator("default")
         self.team: MayAdminister = self.management.access.operator_of_team()
-        self.values = {name: self.management.webhooks.create(self.may, name).reveal() for name in NAMES}
+        self.values = {name: self.management.webhooks.create(self.may, {"name": name}).reveal() for name in NAMES}
 
     @property
     def file(self) -> KeyFile:
@@ -186,7 +186,7 @@ def test_process_from_before_a_rotation_reads_and_seals_afterwards(installation)
     installation.rotate()
 
     assert installation.revealed() == installation.values
-    installation.values["late"] = installation.management.webhooks.create(installation.may, "late").reveal()
+    installation.values["late"] = installation.management.webhooks.create(installation.may, {"name": "late"}).reveal()
     assert installation.sealing_key_ids() == {installation.file.read()[0].id}
     with installation.process() as management:
         assert installation.revealed(management) == installation.values
@@ -239,7 +239,7 @@ def test_secrets_created_during_a_rotation_are_sealed_with_the_new_key(installat
 
     def create(_rows: int, _total: int) -> None:
         name = f"meanwhile-{next(names)}"
-        installation.values[name] = installation.management.webhooks.create(installation.may, name).reveal()
+        installation.values[name] = installation.management.webhooks.create(installation.may, {"name": name}).reveal()
 
     installation.rotate(on_progress=create)
 
@@ -256,7 +256,7 @@ def test_rotation_waits_for_a_transaction_that_seals_with_the_old_key(installati
 
     def create() -> None:
         with installation.management.one_transaction(installation.may):
-            values["slow"] = installation.management.webhooks.create(installation.may, "slow").reveal()
+            values["slow"] = installation.management.webhooks.create(installation.may, {"name": "slow"}).reveal()
             has_sealed.set()
             may_commit.wait(1)
 
@@ -373,8 +373,8 @@ def test_all_processes_seal_with_the_new_key_during_a_rotation(installation):
 
     with installation.process() as management:
         assert installation.revealed(management) == installation.revealed() == installation.values
-        management.webhooks.create(installation.may, "by a new process")
-    installation.management.webhooks.create(installation.may, "by an old process")
+        management.webhooks.create(installation.may, {"name": "by a new process"})
+    installation.management.webhooks.create(installation.may, {"name": "by an old process"})
     with installation.management.one_transaction(installation.may):
         installation.management.idempotency.store(installation.may, "a request", b"d" * 32, ANSWER)
 
@@ -441,7 +441,7 @@ def test_added_key_is_used_from_the_next_rotation(installation):
     assert app.keys.add(installation.settings, installation.store.database) == (new, installation.file, False)
     assert installation.file.read() == [new, old]
     with installation.process() as management, management.one_transaction(installation.may):
-        management.webhooks.create(installation.may, "sealed with the old key")
+        management.webhooks.create(installation.may, {"name": "sealed with the old key"})
         management.idempotency.store(installation.may, "a request", b"d" * 32, ANSWER)
     assert installation.sealing_key_ids() == {old.id}
     assert installation.rotate().key_id == new.id
@@ -458,7 +458,7 @@ def test_host_with_its_own_key_file_follows_a_rotation(installation, tmp_path):
     with installation.process(other_settings) as management:
         installation.rotate()
         assert installation.revealed(management) == installation.values
-        management.webhooks.create(installation.may, "of the other host")
+        management.webhooks.create(installation.may, {"name": "of the other host"})
     with installation.process(other_settings) as management:
         assert installation.revealed(management) == installation.values
     assert installation.sealing_key_ids() == {installation.in_use().sealing_id}
@@ -471,7 +471,7 @@ def test_key_in_the_settings_is_rotated_to_the_newest_one(installation_with_key_
 
     with installation.process(both) as restarted:
         # While only some processes have been restarted, each must read what any of them has sealed.
-        installation.values["restarted"] = restarted.webhooks.create(installation.may, "restarted").reveal()
+        installation.values["restarted"] = restarted.webhooks.create(installation.may, {"name": "restarted"}).reveal()
         assert installation.revealed() == installation.values
         result = installation.rotate(both)
         assert (result.key_id, result.resealed_rows) == (new.id, 4)

@@ -168,7 +168,7 @@ def test_simultaneous_first_starts_with_different_keys_bind_one_key(store):
 
 def test_secrets_swapped_between_rows_do_not_open(store):
     for name in ("one", "other"):
-        store.management.webhooks.create(store.may, name, secret=f"the secret of {name}")
+        store.management.webhooks.create(store.may, {"name": name}, secret=f"the secret of {name}")
     first, second = store.rows("secret_versions")
     with store.database.write() as tx:
         for row, other_row in ((first, second), (second, first)):
@@ -229,7 +229,7 @@ def test_unreadable_secret_does_not_block_other_webhooks(store):
 
 def test_webhook_with_an_unreadable_previous_secret_accepts_deliveries(store):
     signed = store.management.webhooks.create(
-        store.may, "signed", auth_mode=AuthMode.SIGNATURE, signature_scheme="github", secret="the first"
+        store.may, {"name": "signed", "auth_mode": AuthMode.SIGNATURE, "signature_scheme": "github"}, secret="the first"
     )
     store.management.webhooks.rotate(store.may, "signed", "the second")
     damage(store, min(row["id"] for row in store.rows("secret_versions")))

@@ -44,7 +44,7 @@ async def revalidated(snapshot: Snapshot, uid: str):
 
 def test_revalidated_webhook_has_all_its_fields(store):
     source = store.management.webhooks.create(
-        store.may, "source", auth_mode=AuthMode.URL_TOKEN, delivery_id_header="X-Event-Id"
+        store.may, {"name": "source", "auth_mode": AuthMode.URL_TOKEN, "delivery_id_header": "X-Event-Id"}
     )
 
     async def scene():
@@ -102,7 +102,7 @@ def test_unchanged_webhook_is_not_read_again(store):
 
 
 def test_revalidated_webhook_has_the_rotated_secret(store):
-    source = store.management.webhooks.create(store.may, "source")
+    source = store.management.webhooks.create(store.may, {"name": "source"})
 
     async def scene():
         async with snapshot_of(store) as (snapshot, _):

@@ -267,7 +267,7 @@ def test_problem_names_the_row(world):
 
 
 def test_rows_of_doctor_that_were_removed_are_no_problem(world):
-    probe = world.management.probes.create(world.may)
+    probe = world.management.probes.create(world.may, {})
     assert world.post(probe, b"{}").status == 202
     count = f"INSERT INTO window_counts VALUES ({probe.webhook.no}, 1, 3, {world.clock.now // PERIOD_US}, 5)"
     with world.database.write() as tx:

@@ -184,9 +184,9 @@ class World:
 
     # Management
 
-    def webhook(self, name: str = "source", **options: Any) -> WebhookWithSecret:
+    def webhook(self, name: str = "source", *, secret: str | None = None, **fields: Any) -> WebhookWithSecret:
         """Create a webhook."""
-        return self.management.webhooks.create(self.may, name, **options)
+        return self.management.webhooks.create(self.may, {"name": name, **fields}, secret)
 
     def log(self, webhook: WebhookWithSecret) -> list[Delivery]:
         """The webhook's log, newest first."""

@@ -211,7 +211,7 @@ def _set_up(management: Management, settings: Settings) -> StateAfterStart:
 
 
 def _create_first_webhook_and_automation(management: Management, may: MayManage) -> WebhookWithSecret:
-    created = management.webhooks.create(may, FIRST_START_NAME)
+    created = management.webhooks.create(may, {"name": FIRST_START_NAME})
     management.automations.create(
         may,
         AutomationSpec(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, TypeAlias, assert_never
+from collections.abc import Container
+from json import dumps
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, assert_never
 
 import typer
 
 from hookmill.cli import inputs, options
+from hookmill.cli.automation_options import without_none
 from hookmill.cli.output import (
     Column,
     command_line,
@@ -20,10 +23,11 @@ from hookmill.cli.output import (
 )
 from hookmill.cli.secret import print_unsynced, unsynced_webhooks
 from hookmill.cli.session import FactorySession, factory_session
+from hookmill.domain import spec
 from hookmill.domain.networks import EVERY_CLIENT_IS_THE_PROXY
 from hookmill.domain.sample import curl_line
 from hookmill.domain.text import shown
-from hookmill.domain.webhook import TOKEN_PLACEHOLDER, AuthMode, Webhook, WebhookState
+from hookmill.domain.webhook import SIGNATURE_FIELDS, TOKEN_PLACEHOLDER, AuthMode, Webhook, WebhookSpec, WebhookState
 from hookmill.presentation.view import plain
 from hookmill.presentation.webhook import WebhookView, WebhookWithSecretView
 
@@ -38,51 +42,37 @@ WebhookArgument = Annotated[
 ]
 
 
+_FIELDS, _ = spec.schemas(WebhookSpec, ref_template="{name}")
+
+
+def _option(field: str, *names: str, metavar: str | None = None) -> Any:
+    """The option for a field of `WebhookSpec`."""
+    return typer.Option(*names, metavar=metavar, help=_FIELDS[field]["description"])
+
+
+Mode: TypeAlias = Annotated[AuthMode | None, _option("auth_mode", "--mode")]
+SchemeName: TypeAlias = Annotated[str | None, _option("signature_scheme", "--scheme", metavar="NAME")]
+Signature: TypeAlias = Annotated[str | None, _option("signature_options", "--signature", metavar="JSON")]
+SecretName: TypeAlias = Annotated[str | None, _option("secret_name", metavar="NAME")]
+DeliveryIdHeader: TypeAlias = Annotated[str | None, _option("delivery_id_header", metavar="HEADER")]
+EventHeader: TypeAlias = Annotated[str | None, _option("event_header", metavar="HEADER")]
 AllowedNetworks: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NETWORK",
-        help="A network from which deliveries are accepted, such as 192.0.2.0/24, or an address. May be repeated. "
-        "Without it, deliveries are accepted from everywhere.",
-    ),
+    list[str] | None, _option("allowed_networks", "--allowed-network", metavar="NETWORK")
 ]
-ExpectEvery: TypeAlias = Annotated[
-    str | None,
-    typer.Option(metavar="TIME", help="Raise an alarm if no delivery is accepted for this time, such as 1h or 1d12h."),
-]
+ExpectEvery: TypeAlias = Annotated[str | None, _option("expect_every", metavar="TIME")]
 
 
 @commands.command()
 def create(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The name, unique in the factory.", show_default=False)],
-    mode: Annotated[AuthMode, typer.Option(help="How senders authenticate.")] = AuthMode.TOKEN,
-    scheme: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="With mode signature: the provider. See `hookmill scheme list`."),
-    ] = None,
-    signature: Annotated[
-        str | None,
-        typer.Option(metavar="JSON", help="With scheme hmac: how the sender signs. See `hookmill scheme show hmac`."),
-    ] = None,
-    handshakes: Annotated[
-        bool, typer.Option("--handshakes", help="With mode signature: answer the provider's signed challenges.")
-    ] = False,
+    name: Annotated[str, typer.Argument(metavar="NAME", help=_FIELDS["name"]["description"], show_default=False)],
+    mode: Mode = AuthMode.TOKEN,
+    scheme: SchemeName = None,
+    signature: Signature = None,
+    handshakes: Annotated[bool, _option("answers_handshakes", "--handshakes")] = False,
     secret_from_stdin: options.SecretFromStdin = False,
-    secret_name: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="The team secret: an existing one, or the name of a new one."),
-    ] = None,
-    delivery_id_header: Annotated[
-        str | None, typer.Option(metavar="HEADER", help="The request header with the sender's event id.")
-    ] = None,
-    event_header: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HEADER",
-            help="The request header with the event type. Refused if the scheme defines where the event type is, as "
-            "most do.",
-        ),
-    ] = None,
+    secret_name: SecretName = None,
+    delivery_id_header: DeliveryIdHeader = None,
+    event_header: EventHeader = None,
     allowed_network: AllowedNetworks = None,
     expect_every: ExpectEvery = None,
     disabled: Annotated[bool, typer.Option("--disabled", help="Create it disabled: senders get 404.")] = False,
@@ -91,22 +81,21 @@ def create(
 ) -> None:
     """Create a webhook. A generated secret is printed only once."""
     secret = inputs.read_new_secret() if secret_from_stdin else None
+    source = {
+        "name": name,
+        "auth_mode": mode,
+        "signature_scheme": scheme,
+        "signature_options": _signature_options(signature),
+        "answers_handshakes": handshakes,
+        "secret_name": secret_name,
+        "delivery_id_header": delivery_id_header,
+        "event_header": event_header,
+        "allowed_networks": allowed_network,
+        "expect_every": expect_every,
+        "enabled": not disabled,
+    }
     with factory_session(factory) as session:
-        created = session.management.webhooks.create(
-            session.may,
-            name,
-            auth_mode=mode,
-            signature_scheme=scheme,
-            signature_options=inputs.parse_json(signature, "--signature") if signature is not None else None,
-            answers_handshakes=handshakes,
-            secret=secret,
-            secret_name=secret_name,
-            delivery_id_header=delivery_id_header,
-            event_header=event_header,
-            allowed_networks=allowed_network or (),
-            expect_every=expect_every,
-            enabled=not disabled,
-        )
+        created = session.management.webhooks.create(session.may, source, secret)
         view = WebhookWithSecretView.showing_secret(session.management, created, is_generated=secret is None)
         _warn_of_hidden_clients(session, created.webhook)
         url = session.management.webhooks.url(created.webhook)
@@ -180,17 +169,7 @@ def show(name_or_uid: WebhookArgument, factory: options.FactoryName = "default",
         ("URL", view.url),
         ("Secret", f"{webhook.secret_name} ({_secret_state(webhook, factory)})"),
     ]
-    if webhook.signature_scheme is not None:
-        pairs.append(("Scheme", webhook.signature_scheme))
-        pairs.append(("Handshakes", "answered" if webhook.answers_handshakes else "not answered"))
-    if webhook.delivery_id_header is not None:
-        pairs.append(("Event id in", webhook.delivery_id_header))
-    if webhook.event_header is not None:
-        pairs.append(("Event type in", webhook.event_header))
-    if webhook.allowed_networks:
-        pairs.append(("Networks", ", ".join(webhook.allowed_networks)))
-    if webhook.expect_every is not None:
-        pairs.append(("Expects", f"a delivery every {webhook.expect_every}"))
+    pairs += _field_texts(webhook, webhook.spec.as_json().keys() - {"name", "auth_mode", "secret_name", "enabled"})
     pairs.append(("Created", utc_with_zone(webhook.created_at)))
     pairs.append(
         (
@@ -227,7 +206,7 @@ def rename(
     """Rename a webhook. Its uid, URL, secret and log stay."""
     with factory_session(factory) as session:
         before = session.management.webhooks.get(session.may, name_or_uid)
-        webhook = session.management.webhooks.rename(session.may, before.uid, new_name)
+        webhook = session.management.webhooks.change(session.may, before.uid, {"name": new_name})
         view = WebhookView.of(session.management, webhook)
     if json:
         print_json(view)
@@ -240,13 +219,24 @@ def rename(
 @commands.command()
 def change(
     name_or_uid: WebhookArgument,
-    allowed_network: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NETWORK",
-            help="A network from which deliveries are accepted. May be repeated, and replaces all networks.",
-        ),
-    ] = None,
+    name: Annotated[str | None, typer.Option("--name", metavar="NEW", help="The new name.")] = None,
+    mode: Mode = None,
+    scheme: SchemeName = None,
+    signature: Signature = None,
+    no_scheme: Annotated[
+        bool, typer.Option("--no-scheme", help="Verify no signatures and answer no challenges.")
+    ] = False,
+    handshakes: Annotated[bool | None, _option("answers_handshakes", "--handshakes/--no-handshakes")] = None,
+    secret_name: SecretName = None,
+    delivery_id_header: DeliveryIdHeader = None,
+    no_delivery_id_header: Annotated[
+        bool, typer.Option("--no-delivery-id-header", help="Read no event id from a header of your choice.")
+    ] = False,
+    event_header: EventHeader = None,
+    no_event_header: Annotated[
+        bool, typer.Option("--no-event-header", help="Read no event type from a header of your choice.")
+    ] = False,
+    allowed_network: AllowedNetworks = None,
     any_network: Annotated[
         bool, typer.Option("--any-network", help="Accept deliveries from every network again.")
     ] = False,
@@ -257,38 +247,46 @@ def change(
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
-    """Change the allowed networks or the expected time."""
-    networks_options = {"allowed_network": allowed_network, "any_network": any_network}
-    time_options = {"expect_every": expect_every, "expect_none": expect_none}
-    inputs.require_at_least_one(**networks_options, **time_options)
-    inputs.require_at_most_one(**networks_options)
-    inputs.require_at_most_one(**time_options)
-    changes_networks = bool(allowed_network) or any_network
-    changes_time = expect_every is not None or expect_none
-    # Importing it takes longer than most commands run.
-    from hookmill.management import UNSET
-
+    """Change a webhook. Fields without an option keep their values."""
+    inputs.require_at_most_one(scheme=scheme, no_scheme=no_scheme)
+    inputs.require_at_most_one(delivery_id_header=delivery_id_header, no_delivery_id_header=no_delivery_id_header)
+    inputs.require_at_most_one(event_header=event_header, no_event_header=no_event_header)
+    inputs.require_at_most_one(allowed_network=allowed_network, any_network=any_network)
+    inputs.require_at_most_one(expect_every=expect_every, expect_none=expect_none)
+    changes: dict[str, Any] = without_none(
+        {
+            "name": name,
+            "auth_mode": mode,
+            "signature_scheme": scheme,
+            "signature_options": _signature_options(signature),
+            "answers_handshakes": handshakes,
+            "secret_name": secret_name,
+            "delivery_id_header": delivery_id_header,
+            "event_header": event_header,
+            "allowed_networks": allowed_network or None,
+            "expect_every": expect_every,
+        }
+    )
+    for is_reset, fields in (
+        (no_scheme, tuple(SIGNATURE_FIELDS)),
+        (no_delivery_id_header, ("delivery_id_header",)),
+        (no_event_header, ("event_header",)),
+        (any_network, ("allowed_networks",)),
+        (expect_none, ("expect_every",)),
+    ):
+        if is_reset:
+            changes |= dict.fromkeys(fields)
+    if not changes:
+        raise typer.BadParameter("give at least one option with the new value of a field")
     with factory_session(factory) as session:
-        webhook = session.management.webhooks.change(
-            session.may,
-            name_or_uid,
-            allowed_networks=(allowed_network or ()) if changes_networks else None,
-            expect_every=expect_every if changes_time else UNSET,
-        )
+        webhook = session.management.webhooks.change(session.may, name_or_uid, changes)
         view = WebhookView.of(session.management, webhook)
         _warn_of_hidden_clients(session, webhook)
     if json:
         print_json(view)
         return
-    label = f"Webhook {shown(webhook.name)} ({webhook.uid})"
-    if changes_networks:
-        networks = ", ".join(webhook.allowed_networks)
-        print_line(f"{label} accepts deliveries {f'only from {networks}' if networks else 'from every network'}.")
-    if changes_time:
-        expectation = (
-            f"a delivery every {webhook.expect_every}" if webhook.expect_every is not None else "no deliveries"
-        )
-        print_line(f"{label} expects {expectation}.")
+    print_line(f"Webhook {shown(webhook.name)} ({webhook.uid}) is changed.")
+    print_fields(_field_texts(webhook, changes))
 
 
 @commands.command()
@@ -360,6 +358,31 @@ def delete(
         print_json(view)
         return
     print_line(f"Webhook {shown(webhook.name)} ({webhook.uid}) is deleted. Senders get 404.")
+
+
+def _signature_options(text: str | None) -> Any:
+    return inputs.parse_json(text, "--signature") if text is not None else None
+
+
+def _field_texts(webhook: Webhook, fields: Container[str]) -> list[tuple[str, str]]:
+    """The labels and values of these fields of `WebhookSpec`, in its order."""
+    return [
+        (spec.title(_FIELDS, name), _field_text(getattr(webhook, name)))
+        for name in WebhookSpec.__struct_fields__
+        if name in fields
+    ]
+
+
+def _field_text(value: Any) -> str:
+    match value:
+        case None | ():
+            return "not set"
+        case tuple():
+            return ", ".join(value)
+        case str():
+            return shown(value)
+        case _:
+            return dumps(value)
 
 
 def _warn_of_hidden_clients(session: FactorySession, webhook: Webhook) -> None:

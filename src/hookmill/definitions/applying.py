@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hookmill.definitions.folder import Files, read_folder
-from hookmill.definitions.keys import WebhookKey
+from hookmill.definitions.keys import WEBHOOK_FIELDS, fault_in_file
 from hookmill.definitions.planning import (
     APPLY_BACKTEST_DELIVERIES,
     SYNC_CHANGE,
@@ -36,7 +36,7 @@ from hookmill.definitions.reading import (
 )
 from hookmill.definitions.rendering import lines_of_plan, summary_of
 from hookmill.domain.definition_run import DefinitionKind
-from hookmill.domain.errors import Changed, Conflict, HookmillError, Invalid, NotFound, StoreUnavailable
+from hookmill.domain.errors import Changed, Conflict, Fault, HookmillError, Invalid, NotFound, StoreUnavailable
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.webhook import Webhook, WebhookState
 
@@ -212,56 +212,13 @@ def _apply_webhook(management: Management, may: MayManage, step: Step) -> None:
     definition = step.definition
     assert isinstance(definition, WebhookDefinition), "a step that creates or changes has a definition"
     if step.action is PlannedAction.CREATE:
-        management.webhooks.create(
-            may,
-            definition.name,
-            auth_mode=definition.auth_mode,
-            signature_scheme=definition.signature_scheme,
-            signature_options=definition.signature_options,
-            answers_handshakes=definition.answers_handshakes,
-            secret_name=definition.secret_name,
-            delivery_id_header=definition.delivery_id_header,
-            event_header=definition.event_header,
-            allowed_networks=definition.allowed_networks,
-            expect_every=definition.expect_every,
-            enabled=definition.enabled is not False,
-        )
+        management.webhooks.create(may, definition.spec.as_json())
         return
-    uid, changed_keys = str(step.id), {change.key for change in step.changes}
-    changeable_keys = {
-        WebhookKey.DELIVERY_ID_HEADER,
-        WebhookKey.EVENT_HEADER,
-        WebhookKey.ALLOWED_NETWORKS,
-        WebhookKey.EXPECT_EVERY,
-    }
-    if changed_keys - {SYNC_CHANGE, WebhookKey.ENABLED} - changeable_keys:
-        management.webhooks.redefine(
-            may,
-            uid,
-            auth_mode=definition.auth_mode,
-            signature_scheme=definition.signature_scheme,
-            signature_options=definition.signature_options,
-            answers_handshakes=definition.answers_handshakes,
-            secret_name=definition.secret_name,
-            delivery_id_header=definition.delivery_id_header,
-            event_header=definition.event_header,
-            allowed_networks=definition.allowed_networks,
-            expect_every=definition.expect_every,
-        )
-    elif changeable_keys & changed_keys:
-        # Unlike `redefine`, `change` also works while the webhook waits for the provider's secret.
-        management.webhooks.change(
-            may,
-            uid,
-            delivery_id_header=definition.delivery_id_header,
-            event_header=definition.event_header,
-            allowed_networks=definition.allowed_networks,
-            expect_every=definition.expect_every,
-        )
-    if SYNC_CHANGE in changed_keys:
+    uid = str(step.id)
+    changes = {WEBHOOK_FIELDS[change.key]: change.after for change in step.changes if change.key in WEBHOOK_FIELDS}
+    management.webhooks.change(may, uid, changes)
+    if any(change.key == SYNC_CHANGE for change in step.changes):
         management.webhooks.sync(may, uid)
-    if WebhookKey.ENABLED in changed_keys:
-        management.webhooks.set_enabled(may, uid, bool(definition.enabled))
 
 
 def _apply_automation(management: Management, may: MayManage, step: Step) -> None:
@@ -279,11 +236,12 @@ def _problems_of(step: Step, error: HookmillError) -> list[Problem]:
     definition = step.definition
     if definition is None:
         raise error
-    if isinstance(error, Invalid) and error.faults:
-        return [definition.problem(fault.pointer, fault.message) for fault in error.faults]
-    # Mode, scheme and headers were already checked when the file was read. So the error is about the secret.
-    is_about_secret = isinstance(error, Invalid) and step.kind is DefinitionKind.WEBHOOK
-    return [definition.problem(f"/{WebhookKey.SECRET_NAME}" if is_about_secret else "", str(error))]
+    faults = error.faults if isinstance(error, Invalid) else ()
+    if not faults:
+        faults = (Fault(error.pointer if isinstance(error, Conflict) else "", str(error)),)
+    if step.kind is DefinitionKind.WEBHOOK:
+        faults = tuple(map(fault_in_file, faults))
+    return [definition.problem(fault.pointer, fault.message) for fault in faults]
 
 
 def _require_usable(definitions: Definitions) -> Definitions:

@@ -4,15 +4,26 @@ import json
 from importlib import resources
 from typing import Any
 
+from hookmill.definitions.keys import WEBHOOK_FIELDS
 from hookmill.domain import spec
 from hookmill.domain.automation import AutomationWithoutPrompt
 from hookmill.domain.definition_run import DefinitionKind
 from hookmill.domain.results import OPTIONAL_FIELDS, DeclaredResult
+from hookmill.domain.webhook import WebhookSpec
 
 
 def schema(kind: DefinitionKind) -> bytes:
     """The JSON Schema (2020-12) of a kind of file; for automations, of the front matter."""
     document = json.loads(resources.files(__package__).joinpath("schemas", f"{kind}.schema.json").read_bytes())
+    if kind is DefinitionKind.WEBHOOK:
+        fields, components = spec.schemas(WebhookSpec, ref_template="#/$defs/{name}")
+        document["properties"] = {
+            key: _without_null(fields[field]) | document["properties"].get(key, {})
+            for key, field in WEBHOOK_FIELDS.items()
+        }
+        # Without the key, an existing webhook keeps its state.
+        del document["properties"]["enabled"]["default"]
+        document["$defs"] |= components
     if kind is DefinitionKind.AUTOMATION:
         fields, components = spec.schemas(
             AutomationWithoutPrompt,

@@ -3,31 +3,30 @@
 Only this module maps a webhook's keys to the domain's fields. An automation's keys are the domain's names.
 """
 
-from enum import StrEnum
+import re
 from typing import Final
 
 from hookmill.domain.automation import AutomationWithoutPrompt
+from hookmill.domain.errors import Fault
+from hookmill.domain.json_pointer import pointer_to, steps_of
+from hookmill.domain.webhook import WebhookSpec
 
 
-class WebhookKey(StrEnum):
-    """A key of a webhook's file. The name of each member, in lower case, is the field that the key sets."""
+def key_of(field: str) -> str:
+    """The key of a webhook's file that sets this field of `WebhookSpec`."""
+    return re.sub("_([a-z])", lambda match: match[1].upper(), field)
 
-    NAME = "name"
-    AUTH_MODE = "authMode"
-    SIGNATURE_SCHEME = "signatureScheme"
-    SIGNATURE_OPTIONS = "signatureOptions"
-    ANSWERS_HANDSHAKES = "answersHandshakes"
-    SECRET_NAME = "secretName"
-    DELIVERY_ID_HEADER = "deliveryIdHeader"
-    EVENT_HEADER = "eventHeader"
-    ALLOWED_NETWORKS = "allowedNetworks"
-    EXPECT_EVERY = "expectEvery"
-    ENABLED = "enabled"
 
-    @property
-    def field(self) -> str:
-        """The name of the attribute of `Webhook` and `WebhookDefinition`."""
-        return self.name.lower()
+WEBHOOK_FIELDS: Final = {key_of(field): field for field in WebhookSpec.__struct_fields__}
+"""The fields of `WebhookSpec` by key."""
+
+
+def fault_in_file(fault: Fault) -> Fault:
+    """A fault of a `WebhookSpec` with the keys of its file, in the pointer and in the message."""
+    field, *others = steps_of(fault.pointer) or [""]
+    if not field:
+        return fault
+    return Fault(pointer_to([key_of(field), *others]), fault.message.replace(field, key_of(field)))
 
 
 AUTOMATION_KEYS: Final = AutomationWithoutPrompt.__struct_fields__

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from msgspec import structs
 
-from hookmill.definitions.keys import WebhookKey
+from hookmill.definitions.keys import WEBHOOK_FIELDS, key_of
 from hookmill.definitions.problem import Problem
 from hookmill.definitions.reading import (
     AutomationDefinition,
@@ -22,7 +22,7 @@ from hookmill.definitions.reading import (
 from hookmill.domain.automation import STORED_PARTS, Automation, AutomationSpec, DeliveryFilter, changed_fields
 from hookmill.domain.definition_run import DefinitionKind
 from hookmill.domain.ids import WebhookUid
-from hookmill.domain.webhook import Webhook, WebhookState
+from hookmill.domain.webhook import AUTHENTICATION_FIELDS, Webhook, WebhookSpec, WebhookState
 
 
 class PlannedAction(StrEnum):
@@ -178,8 +178,8 @@ def plan_of(definitions: Definitions, state: State) -> Plan:
 
 def _webhook_step(definition: WebhookDefinition, existing: Webhook | None) -> Step | None:
     if existing is None:
-        initial = [PlannedChange(key, None, value) for key, value in webhook_settings(definition).items() if value]
-        initial.append(PlannedChange(WebhookKey.ENABLED, None, definition.enabled is not False))
+        initial = [PlannedChange(key, None, value) for key, value in webhook_settings(definition.spec).items() if value]
+        initial.append(PlannedChange("enabled", None, definition.enabled is not False))
         return Step(
             action=PlannedAction.CREATE,
             kind=DefinitionKind.WEBHOOK,
@@ -188,36 +188,28 @@ def _webhook_step(definition: WebhookDefinition, existing: Webhook | None) -> St
             changes=tuple(initial),
             definition=definition,
         )
-    before, after = webhook_settings(existing), webhook_settings(definition)
+    before, after = webhook_settings(existing), webhook_settings(definition.spec)
     changes = [
         PlannedChange(key, before[key], after[key], key in _AUTHENTICATION_KEYS)
         for key in before
         if before[key] != after[key]
     ]
-    if not existing.secret_is_current and all(change.key != WebhookKey.SECRET_NAME for change in changes):
+    if not existing.secret_is_current and all(change.key != "secretName" for change in changes):
         current_value = "the value last synced" if existing.has_secret else "none yet"
         changes.append(PlannedChange(SYNC_CHANGE, current_value, "the newest value", existing.has_secret))
     was_enabled = existing.state is WebhookState.ENABLED
     if definition.enabled is not None and definition.enabled != was_enabled:
-        changes.append(PlannedChange(WebhookKey.ENABLED, was_enabled, definition.enabled, was_enabled))
+        changes.append(PlannedChange("enabled", was_enabled, definition.enabled, was_enabled))
     return _change_step(DefinitionKind.WEBHOOK, existing.uid, definition, changes)
 
 
-_AUTHENTICATION_KEYS: Final = {
-    WebhookKey.AUTH_MODE,
-    WebhookKey.SIGNATURE_SCHEME,
-    WebhookKey.SIGNATURE_OPTIONS,
-    WebhookKey.SECRET_NAME,
-}
+_AUTHENTICATION_KEYS: Final = set(map(key_of, AUTHENTICATION_FIELDS))
 
 
-def webhook_settings(webhook: Webhook | WebhookDefinition) -> dict[str, Any]:
+def webhook_settings(webhook: WebhookSpec) -> dict[str, Any]:
     """The settings of a webhook's file by key, without `name` and `enabled`."""
-    settings = {key: getattr(webhook, key.field) for key in WebhookKey if key not in _NOT_SETTINGS}
+    settings = {key: getattr(webhook, field) for key, field in WEBHOOK_FIELDS.items() if key not in ("name", "enabled")}
     return {key: list(value) if isinstance(value, tuple) else value for key, value in settings.items()}
-
-
-_NOT_SETTINGS: Final = {WebhookKey.NAME, WebhookKey.ENABLED}
 
 
 def _automation_step(definition: AutomationDefinition, existing: Automation | None, state: State) -> Step | None:
@@ -290,7 +282,7 @@ def _removal_steps(
 
 def _secret_problems(definitions: Definitions, state: State, live_webhooks: Mapping[str, Webhook]) -> Iterable[Problem]:
     for definition in definitions.webhooks:
-        name, existing = definition.secret_name, live_webhooks.get(definition.name)
+        name, existing = definition.spec.secret_name or "", live_webhooks.get(definition.name)
         has_value = state.has_value_by_secret_name.get(name)
         # An existing webhook that waits for its provider's secret is no problem, unless the file enables it.
         may_wait = existing is not None and not existing.has_secret and definition.enabled is not True
@@ -298,10 +290,10 @@ def _secret_problems(definitions: Definitions, state: State, live_webhooks: Mapp
             matches = get_close_matches(name, state.own_secret_names, n=1)
             suggestion = f", or did you mean {matches[0]}?" if matches else "."
             message = f"No team secret is named {name}. Create it first: hookmill secret create {name}{suggestion}"
-            yield definition.problem(f"/{WebhookKey.SECRET_NAME}", message)
+            yield definition.problem("/secretName", message)
         elif not has_value and not may_wait:
             message = f"Team secret {name} has no value yet. Set one: hookmill secret replace {name}"
-            yield definition.problem(f"/{WebhookKey.SECRET_NAME}", message)
+            yield definition.problem("/secretName", message)
 
 
 def _consent_reason(
@@ -339,7 +331,7 @@ def _rename_hints(definitions: Definitions, state: State, removed_names: Iterabl
         "Then the webhook keeps its URL."
         for name in removed_names
         for definition in new_definitions
-        if webhook_settings(definition) == webhook_settings(live_webhooks[name])
+        if webhook_settings(definition.spec) == webhook_settings(live_webhooks[name])
     ]
 
 

@@ -6,38 +6,38 @@ A file can contain what the API accepts, under the keys of definition files. Eve
 column. Only the plan can check what depends on the factory: whether a secret, a runner or a webhook exists.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import msgspec
+
 from hookmill.definitions.folder import Files, stem_of
-from hookmill.definitions.keys import AUTOMATION_KEYS, WebhookKey
+from hookmill.definitions.keys import (
+    AUTOMATION_KEYS,
+    WEBHOOK_FIELDS,
+    fault_in_file,
+    key_of,
+)
 from hookmill.definitions.mapping import MappingReader, ProblemReporter, mapping_reader
 from hookmill.definitions.nodes import ListNode, MappingNode, Node, ScalarNode, compose, node_at, place_at, to_json
 from hookmill.definitions.problem import START, Place, Problem
 from hookmill.definitions.text import has_only_visible_characters, has_unresolved_merge, split_front_matter, text_of
 from hookmill.domain.automation import AutomationSpec, DeliveryFilter, ScheduleTrigger, WebhookTrigger
 from hookmill.domain.errors import Fault, Invalid
-from hookmill.domain.expect_every import usable_expect_every
 from hookmill.domain.filters import CONTRACT_OPERATORS
 from hookmill.domain.json_pointer import steps_of
 from hookmill.domain.name import usable_name
-from hookmill.domain.networks import usable_networks
 from hookmill.domain.payload import Json
 from hookmill.domain.payload_pointer import value_at
 from hookmill.domain.run_options import OPTION_FIELDS
 from hookmill.domain.run_policy import RunPolicy
 from hookmill.domain.schedule import ambiguity_of
-from hookmill.domain.secret import usable_secret_name
-from hookmill.domain.signatures.generic import GENERIC_SCHEME, GenericHmac
-from hookmill.domain.signatures.rule import allowed_names, scheme_named
-from hookmill.domain.signatures.scheme import Scheme
-from hookmill.domain.spec import read
+from hookmill.domain.signatures.generic import GenericHmac
+from hookmill.domain.signatures.rule import allowed_names
+from hookmill.domain.spec import alternatives, read
 from hookmill.domain.text import closest_name
-from hookmill.domain.webhook import AuthMode
-from hookmill.management.compatibility import compatible_delivery_id_header, compatible_event_header
+from hookmill.domain.webhook import WebhookSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,16 +60,7 @@ class Definition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookDefinition(Definition):
-    auth_mode: AuthMode
-    signature_scheme: str | None
-    signature_options: dict[str, Any] | None
-    answers_handshakes: bool
-    secret_name: str
-    delivery_id_header: str | None
-    event_header: str | None
-    allowed_networks: tuple[str, ...]
-    """Empty: every network."""
-    expect_every: str | None
+    spec: WebhookSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,43 +166,54 @@ def _webhook(content: bytes, reporter: ProblemReporter, file: str) -> WebhookDef
         return None
     node = compose(text, reporter.report)
     if node is None and not reporter.count:
-        reporter.report(START, f"The file is empty. A webhook needs at least a line {WebhookKey.SECRET_NAME}: NAME.")
-    mapping = mapping_reader(node, "A webhook", tuple(WebhookKey), reporter, hint_by_wrong_key=_WRONG_WEBHOOK_KEYS)
+        reporter.report(START, "The file is empty. A webhook needs at least a line secretName: NAME.")
+    mapping = mapping_reader(node, "A webhook", tuple(WEBHOOK_FIELDS), reporter, hint_by_wrong_key=_WRONG_WEBHOOK_KEYS)
     if mapping is None:
         return None
-    mode = _auth_mode(mapping)
-    scheme_name, options, handshakes = _signature_settings(mapping, mode)
-    scheme = _scheme(mapping, scheme_name, options) if mode is AuthMode.SIGNATURE else None
-    if handshakes and scheme is not None and scheme.handshake is None:
-        mapping.report(WebhookKey.ANSWERS_HANDSHAKES, f"{scheme.title} sends no signed challenges. Remove this line.")
-    secret_name = mapping.required_text(WebhookKey.SECRET_NAME, "Name the team secret that holds the webhook's secret")
-    if secret_name is not None and not _is_secret_name(secret_name):
-        mapping.report(WebhookKey.SECRET_NAME, _NOT_A_SECRET_NAME)
-    header = mapping.text(WebhookKey.DELIVERY_ID_HEADER)
-    mapping.check_value(WebhookKey.DELIVERY_ID_HEADER, lambda: compatible_delivery_id_header(scheme, header))
-    event_header = mapping.text(WebhookKey.EVENT_HEADER)
-    mapping.check_value(WebhookKey.EVENT_HEADER, lambda: compatible_event_header(scheme, scheme_name, event_header))
-    networks = _allowed_networks(mapping)
-    expect_every = mapping.text(WebhookKey.EXPECT_EVERY)
-    mapping.check_value(WebhookKey.EXPECT_EVERY, lambda: usable_expect_every(expect_every))
-    name, enabled = _name(mapping, "webhook", file), mapping.boolean("enabled")
-    if reporter.count or secret_name is None:
+    if mapping.value_node("secretName") is None:
+        mapping.report_missing("secretName", "Name the team secret that holds the webhook's secret")
+    spec = _webhook_spec(mapping, file)
+    if reporter.count or spec is None:
         return None
-    return WebhookDefinition(
-        file=file,
-        name=name,
-        enabled=enabled,
-        node=mapping.node,
-        auth_mode=mode,
-        signature_scheme=scheme_name,
-        signature_options=options,
-        answers_handshakes=handshakes,
-        secret_name=secret_name,
-        delivery_id_header=header,
-        event_header=event_header,
-        allowed_networks=networks,
-        expect_every=usable_expect_every(expect_every),
-    )
+    enabled = mapping.boolean("enabled")
+    return WebhookDefinition(file=file, name=spec.name, enabled=enabled, node=mapping.node, spec=spec)
+
+
+def _webhook_spec(mapping: MappingReader, file: str) -> WebhookSpec | None:
+    """The spec; None after reporting its faults."""
+    source: dict[str, Any] = {"name": stem_of(file)}
+    # The faults of these keys are already reported. They keep the spec's reader from checking rules about several
+    # fields.
+    reported_keys = set(mapping.already_reported_keys)
+    source |= {WEBHOOK_FIELDS[key]: _UNREADABLE for key in reported_keys}
+    for spec_field in msgspec.structs.fields(WebhookSpec):
+        key = key_of(spec_field.name)
+        if (node := mapping.value_node(key)) is None:
+            continue
+        before = mapping.reporter.count
+        source[spec_field.name] = to_json(node)
+        match next(alternatives(msgspec.inspect.type_info(spec_field.type))):
+            case msgspec.inspect.StrType() | msgspec.inspect.EnumType():
+                mapping.text(key)
+            case msgspec.inspect.BoolType():
+                mapping.boolean(key)
+            case msgspec.inspect.DictType() if isinstance(node, MappingNode):
+                # The reader is not needed here, but creating it reports unknown keys.
+                mapping_reader(node, key, GenericHmac.__struct_fields__, mapping.reporter)
+                source[spec_field.name] = _without_null(to_json(node))
+        if mapping.reporter.count > before:
+            reported_keys.add(key)
+            source[spec_field.name] = _UNREADABLE
+    try:
+        return read(WebhookSpec, source)
+    except Invalid as error:
+        for fault in map(fault_in_file, error.faults):
+            if steps_of(fault.pointer)[0] not in reported_keys:
+                mapping.reporter.report(place_at(mapping.node, fault.pointer), fault.message)
+        return None
+
+
+_UNREADABLE: Final = object()
 
 
 def _automation(
@@ -265,13 +267,7 @@ def _automation(
 # Webhooks
 
 _SECRET_IN_A_FILE: Final = (
-    "A file must not contain a secret's value. "
-    f"Store it with `hookmill secret create`, and write {WebhookKey.SECRET_NAME}."
-)
-# The message does not repeat the value: it may be the secret itself.
-_NOT_A_SECRET_NAME: Final = (
-    "This can't name a team secret. Use a letter, then letters, digits and _ (64 at most). "
-    "A file must not contain the secret's value."
+    "A file must not contain a secret's value. Store it with `hookmill secret create`, and write secretName."
 )
 _ASSIGNED_BY_SERVICE: Final = "The service assigns this. Remove the line."
 _WRONG_WEBHOOK_KEYS: Final = {
@@ -314,108 +310,6 @@ def _report_same_names(kind: str, definitions: Sequence[Definition], problems: l
                     "/name", f"{other.file} defines a {kind} of the same name, {definition.name!r}. Rename one."
                 )
             )
-
-
-def _is_secret_name(text: str) -> bool:
-    try:
-        usable_secret_name(text)
-    except Invalid:
-        return False
-    return True
-
-
-def _auth_mode(mapping: MappingReader) -> AuthMode:
-    mode_name = mapping.text(WebhookKey.AUTH_MODE)
-    if mode_name in {mode.value for mode in AuthMode}:
-        return AuthMode(mode_name)
-    is_absent = mapping.value_node(WebhookKey.AUTH_MODE) is None
-    if is_absent and WebhookKey.AUTH_MODE not in mapping.already_reported_keys:
-        return AuthMode.TOKEN
-    if mode_name is not None:
-        mapping.report(WebhookKey.AUTH_MODE, f"{mode_name[:40]!r} is not a mode. Modes are: {', '.join(AuthMode)}.")
-    # The mode that the author wants is unknown. Choose the mode that fits the other keys, so that these keys cause no
-    # further problems.
-    return AuthMode.SIGNATURE if mapping.value_node(WebhookKey.SIGNATURE_SCHEME) is not None else AuthMode.TOKEN
-
-
-_SIGNATURE_KEYS: Final = (WebhookKey.SIGNATURE_SCHEME, WebhookKey.SIGNATURE_OPTIONS, WebhookKey.ANSWERS_HANDSHAKES)
-
-
-def _signature_settings(mapping: MappingReader, mode: AuthMode) -> tuple[str | None, dict[str, Any] | None, bool]:
-    """The scheme's name and options, and whether handshakes are answered."""
-    if mode is not AuthMode.SIGNATURE:
-        for key in _SIGNATURE_KEYS:
-            if mapping.value_node(key) is not None:
-                mode_line = f"{WebhookKey.AUTH_MODE}: {AuthMode.SIGNATURE}"
-                mapping.report(key, f"{key} needs {mode_line}. Remove the line, or choose that mode.")
-        return None, None, False
-    if mapping.value_node(WebhookKey.SIGNATURE_SCHEME) is None:
-        mapping.report_missing(WebhookKey.SIGNATURE_SCHEME, "`hookmill scheme list` shows the providers")
-    options_node = mapping.value_node(WebhookKey.SIGNATURE_OPTIONS)
-    if options_node is not None:
-        # The reader is not needed here, but creating it reports unknown keys.
-        mapping_reader(options_node, WebhookKey.SIGNATURE_OPTIONS, GenericHmac.__struct_fields__, mapping.reporter)
-    options = _without_nulls(options_node) if options_node else None
-    answers_handshakes = bool(mapping.boolean(WebhookKey.ANSWERS_HANDSHAKES))
-    return mapping.text(WebhookKey.SIGNATURE_SCHEME), options, answers_handshakes
-
-
-def _scheme(mapping: MappingReader, name: str | None, options: dict[str, Any] | None) -> Scheme | None:
-    """The scheme; None without a name, after reporting a problem with the scheme, or if the file has other problems."""
-    if name is None or mapping.reporter.count:
-        return None
-    try:
-        return scheme_named(name, options)
-    except Invalid as error:
-        message = str(error)
-        # An error about an option begins with the option's name, or ends with its path.
-        path = re.search(r"`\$\.(\w+)`", message)
-        option = path[1] if path else message.partition(" ")[0]
-        if name == GENERIC_SCHEME:
-            place = place_at(mapping.node, f"/{WebhookKey.SIGNATURE_OPTIONS}/{option}")
-        else:
-            key = WebhookKey.SIGNATURE_OPTIONS if options is not None else WebhookKey.SIGNATURE_SCHEME
-            place = place_at(mapping.node, f"/{key}")
-        mapping.reporter.report(place, message)
-        return None
-
-
-def _allowed_networks(mapping: MappingReader) -> tuple[str, ...]:
-    key = WebhookKey.ALLOWED_NETWORKS
-    node = mapping.value_node(key)
-    if node is None:
-        return ()
-    if not isinstance(node, ListNode):
-        mapping.report(key, f'{key} must be a list of networks, such as ["192.0.2.0/24"].')
-        return ()
-    networks = []
-    for item in node.items:
-        if isinstance(item, ScalarNode) and type(item.value) is str:
-            networks.append(item.value)
-            with _reporting_at(item, mapping):
-                usable_networks([item.value])
-        else:
-            mapping.reporter.report(item.place, "A network must be text, such as 192.0.2.0/24. Put it in quotes.")
-    if mapping.reporter.count:
-        return ()
-    with _reporting_at(node, mapping):
-        return usable_networks(networks)
-    return ()
-
-
-@contextmanager
-def _reporting_at(node: Node, mapping: MappingReader) -> Iterator[None]:
-    """Report `Invalid` at the place of the node."""
-    try:
-        yield
-    except Invalid as error:
-        mapping.reporter.report(node.place, str(error))
-
-
-def _without_nulls(node: Node) -> dict[str, Any]:
-    """The values of a mapping's keys, without those that are `null`."""
-    without_null: dict[str, Any] = _without_null(to_json(node))
-    return without_null
 
 
 # Automations
@@ -473,7 +367,7 @@ def _pointer_and_message(fault: Fault, source: Json, hints: _UidHints) -> tuple[
 def _unsupported_provider_message(provider: str) -> str:
     if (closest := closest_name(provider, ("webhook", "schedule"))) is not None:
         return f"{provider[:40]!r} is not a provider. Did you mean {closest}?"
-    scheme = f" with {WebhookKey.SIGNATURE_SCHEME}: {provider}" if provider in allowed_names() else ""
+    scheme = f" with signatureScheme: {provider}" if provider in allowed_names() else ""
     return (
         f"There are no triggers of {provider[:40]!r} here. Create a webhook{scheme} to which it sends its events, and "
         "select it with provider: webhook, filter.webhook_ids, filter.event and filter.payload "

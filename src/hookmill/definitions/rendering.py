@@ -6,7 +6,6 @@ from difflib import unified_diff
 from typing import Any, Final
 
 from hookmill.definitions import planning
-from hookmill.definitions.keys import WebhookKey
 from hookmill.definitions.planning import Plan, PlannedAction, PlannedChange, Step
 from hookmill.definitions.writing import lines_of
 from hookmill.domain.definition_run import DefinitionKind
@@ -61,19 +60,8 @@ def _step_details(step: Step) -> str:
 
 
 def _new_webhook_details(settings: dict[str, Any]) -> Iterator[str]:
-    yield settings[WebhookKey.AUTH_MODE]
-    if WebhookKey.SIGNATURE_SCHEME in settings:
-        yield settings[WebhookKey.SIGNATURE_SCHEME]
-    yield f"secret {settings[WebhookKey.SECRET_NAME]}"
-    if WebhookKey.DELIVERY_ID_HEADER in settings:
-        yield f"event id in {settings[WebhookKey.DELIVERY_ID_HEADER]}"
-    if WebhookKey.EVENT_HEADER in settings:
-        yield f"event type in {settings[WebhookKey.EVENT_HEADER]}"
-    if WebhookKey.ALLOWED_NETWORKS in settings:
-        yield f"only from {', '.join(settings[WebhookKey.ALLOWED_NETWORKS])}"
-    if WebhookKey.EXPECT_EVERY in settings:
-        yield f"expects a delivery every {settings[WebhookKey.EXPECT_EVERY]}"
-    if not settings[WebhookKey.ENABLED]:
+    yield from (f"{key} {_value(value)}" for key, value in settings.items() if key != "enabled")
+    if not settings["enabled"]:
         yield "disabled"
 
 

@@ -80,6 +80,11 @@ class Invalid(HookmillError):
         error.faults = tuple(faults)
         return error
 
+    def faults_at(self, pointer: str) -> tuple[Fault, ...]:
+        """The faults of a value at this pointer of a larger document: one if they have no pointers."""
+        faults = self.faults or (Fault("", str(self)),)
+        return tuple(Fault(pointer + fault.pointer, fault.message) for fault in faults)
+
 
 class NotFound(HookmillError):
     """The object does not exist, or the caller has no permission to view it."""
@@ -97,11 +102,13 @@ class Conflict(HookmillError):
     """The present state of the object, or of the host, forbids the operation. Also raised for a wrong old password.
 
     `command` is a command line that explains the state. Pages show `reason`, which is the text without `command`.
+    `pointer` is a JSON pointer to the field that causes the conflict.
     """
 
-    def __init__(self, reason: str, *, command: str = "") -> None:
+    def __init__(self, reason: str, *, command: str = "", pointer: str = "") -> None:
         super().__init__(f"{reason} To see why: {command}" if command else reason)
         self.reason = reason
+        self.pointer = pointer
 
 
 class LimitReached(Conflict):

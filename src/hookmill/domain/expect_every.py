@@ -16,16 +16,14 @@ def expect_every_seconds(text: str) -> int:
     match = _TIME.match(text)
     if match is None:
         raise Invalid(
-            f"{text[:CHARACTERS_MAX]!r} is not a time. Write days, hours and minutes, such as 1h, 30m or 1d12h.",
-            pointer="/expect_every",
+            f"{text[:CHARACTERS_MAX]!r} is not a time. Write days, hours and minutes, such as 1h, 30m or 1d12h."
         )
     days, hours, minutes = (int(digits or 0) for digits in match.groups())
     seconds = (days * 24 + hours) * 3_600 + minutes * 60
     if not SECONDS_MIN <= seconds <= SECONDS_MAX:
         raise Invalid(
             f"{text!r} is not between {expect_every_text(SECONDS_MIN)} and {expect_every_text(SECONDS_MAX)}, which are "
-            "the shortest and the longest time in which a webhook can expect a delivery.",
-            pointer="/expect_every",
+            "the shortest and the longest time in which a webhook can expect a delivery."
         )
     return seconds
 
@@ -37,6 +35,6 @@ def expect_every_text(seconds: int) -> str:
     return "".join(f"{count}{unit}" for count, unit in parts if count)
 
 
-def usable_expect_every(text: str | None) -> str | None:
-    """The time in its normal form; None for None. Raises `Invalid`."""
-    return expect_every_text(expect_every_seconds(text)) if text is not None else None
+def usable_expect_every(text: str) -> str:
+    """The time in its normal form. Raises `Invalid`."""
+    return expect_every_text(expect_every_seconds(text))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, collapse_addresses, ip_address, ip_network
 from typing import Final, TypeVar
 
-from hookmill.domain.errors import Invalid
+from hookmill.domain.errors import Fault, Invalid
 
 NETWORKS_MAX: Final = 64
 NETWORK_CHARACTERS_MAX: Final = 49
@@ -24,7 +24,6 @@ Network = IPv4Network | IPv6Network
 _SameVersion = TypeVar("_SameVersion", IPv4Network, IPv6Network)
 
 _ADDRESS_AND_PREFIX: Final = re.compile(r"([0-9A-Fa-f:.]{2,45})(?:/([0-9]{1,3}))?\Z")
-_FIELD: Final = "/allowed_networks"
 _MAPPED_PREFIX_BITS: Final = 96
 """An IPv4 address in IPv6 form (`::ffff:192.0.2.7`) has 96 bits before the IPv4 address."""
 
@@ -38,19 +37,22 @@ def is_loopback(host: str | None) -> bool:
 
 
 def usable_networks(texts: Sequence[str]) -> tuple[str, ...]:
-    """The networks in their normal form, sorted, without repetitions. Raises `Invalid`, with a pointer to the field."""
+    """The networks in their normal form, sorted, without repetitions. Raises `Invalid`, with pointers to the texts."""
     if len(texts) > NETWORKS_MAX:
         raise Invalid(
-            f"There are {len(texts)} networks, and a webhook can have {NETWORKS_MAX}. Combine some of them.",
-            pointer=_FIELD,
+            f"There are {len(texts)} networks, and a webhook can have {NETWORKS_MAX}. Combine some of them.", pointer=""
         )
     networks: dict[str, Network] = {}
+    faults: list[Fault] = []
     for index, text in enumerate(texts):
         try:
             network = _parse(text)
         except Invalid as error:
-            raise Invalid(str(error), pointer=f"{_FIELD}/{index}") from None
-        networks[_normal_form(network)] = network
+            faults += error.faults_at(f"/{index}")
+        else:
+            networks[_normal_form(network)] = network
+    if faults:
+        raise Invalid.at(faults)
     return tuple(
         sorted(networks, key=lambda text: (networks[text].version, networks[text].network_address.packed, text))
     )

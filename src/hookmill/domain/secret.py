@@ -47,7 +47,8 @@ def usable_secret_name(name: str) -> str:
     """`name`. Raises `Invalid` unless it is a letter followed by up to 63 letters, digits and underscores."""
     if _NAME.match(name):
         return name
-    raise Invalid(f"{name[:80]!r} can't name a team secret. Use a letter, then letters, digits and _ (64 at most).")
+    # The message does not repeat the name: it may be the secret itself.
+    raise Invalid("This can't name a team secret. Use a letter, then letters, digits and _ (64 at most).")
 
 
 def suggested_secret_name(webhook_name: str) -> str:

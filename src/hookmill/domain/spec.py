@@ -23,7 +23,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """What a person may set of a resource or of a part of it.
 
     The annotation `Meta(extra={"phrase": "a JSON pointer"})` says what a value must be, if its type and limits don't.
-    A field can also have a class with the methods of `JsonValue`.
+    A field can also have a class with the methods of `JsonValue`. `Meta(extra={"usable": usable_networks})` of a field
+    names the function that returns the field's value in its normal form, or raises `Invalid`.
     """
 
     def problems(self) -> Iterable[Fault]:
@@ -112,6 +113,11 @@ def schemas(
     }, components
 
 
+def title(schemas: Mapping[str, Mapping[str, Any]], name: str) -> str:
+    """A field's label for people."""
+    return str(schemas[name].get("title") or name.replace("_", " ").capitalize())
+
+
 class _Reader:
     """Reads a value by its type, and collects the faults."""
 
@@ -141,7 +147,7 @@ class _Reader:
                 return source
             case inspect.StrType() if _has_length(found, len(source)) and _matches(found.pattern, source):
                 return source
-            case inspect.BoolType() | inspect.NoneType():
+            case inspect.BoolType() | inspect.NoneType() | inspect.AnyType():
                 return source
             case inspect.LiteralType() if source in found.values:
                 return source
@@ -175,7 +181,7 @@ class _Reader:
                 hint = f"Did you mean {likely}?" if likely is not None else f"Known fields: {', '.join(known)}."
                 self.faults.append(Fault(f"{pointer}/{json_pointer.escape(shown)}", f"Unknown field {shown!r}. {hint}"))
         values = {
-            name: self.read(field.type, source.get(name), f"{pointer}/{name}")
+            name: self._read_field(field.type, source.get(name), f"{pointer}/{name}")
             for name, field in fields.items()
             # Null stands for the default.
             if source.get(name) is not None
@@ -188,6 +194,18 @@ class _Reader:
         assert isinstance(spec, Spec)
         self.faults += [Fault(pointer + fault.pointer, fault.message) for fault in spec.problems()]
         return spec
+
+    def _read_field(self, kind: inspect.Type, source: Any, pointer: str) -> Any:
+        before = len(self.faults)
+        value = self.read(kind, source, pointer)
+        usable = (kind.extra or {}).get("usable") if isinstance(kind, inspect.Metadata) else None
+        if usable is None or len(self.faults) > before:
+            return value
+        try:
+            return usable(value)
+        except Invalid as error:
+            self.faults += error.faults_at(pointer)
+            return None
 
 
 def _subject(pointer: str) -> str:
@@ -213,6 +231,8 @@ _JSON_TYPES: Final[dict[type[inspect.Type], type | tuple[type, ...]]] = {
 def _alternative(kind: inspect.Type, source: Any) -> inspect.Type | None:
     """The type among the alternatives whose JSON type is that of the source."""
     for each in alternatives(kind):
+        if isinstance(each, inspect.AnyType):
+            return each
         is_boolean = isinstance(source, bool)
         if isinstance(each, inspect.StructType) and each.tag is not None and isinstance(source, dict):
             if source.get(each.tag_field) == each.tag:

@@ -51,7 +51,7 @@ from hookmill.management.run_files import LocalPackages, RunFileReader
 from hookmill.management.runs import Runs
 from hookmill.management.secrets import Secrets, TeamSecret
 from hookmill.management.sessions import KnownBrowser, LinkTarget, Sessions, SignedInMember
-from hookmill.management.webhooks import UNSET, Webhooks, WebhookWithSecret
+from hookmill.management.webhooks import Webhooks, WebhookWithSecret
 from hookmill.store.database import Database
 from hookmill.store.keys.sealing import KeyRing
 from hookmill.store.runs.files import RunFileStorage
@@ -113,7 +113,6 @@ class Management:
 
 
 __all__ = [
-    "UNSET",
     "ApiKey",
     "AuditEntry",
     "AutomationMatch",

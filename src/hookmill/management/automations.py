@@ -18,7 +18,6 @@ from hookmill.domain.run import ByPerson, Run
 from hookmill.domain.run_options import RunOptions
 from hookmill.domain.run_secrets import NO_SECRETS
 from hookmill.domain.webhook import Webhook, WebhookState
-from hookmill.management import compatibility
 from hookmill.management.installation import Change, Operations, random_id
 from hookmill.management.lookup import automation_named, run_of
 from hookmill.store import automations, schedules, secrets, webhooks
@@ -310,7 +309,7 @@ def _lacks_events(may: MayView, webhook: Webhook | None) -> bool:
     # Details of another factory's webhook must not be revealed; `_webhook_warning` covers it.
     if webhook is None or webhook.factory_id != may.factory.id or webhook.state is WebhookState.DELETED:
         return False
-    return not compatibility.defines_event_type(webhook)
+    return not webhook.defines_event_type
 
 
 def _missing_events_warning(webhook: Webhook) -> str:

@@ -1,12 +1,13 @@
 """Temporary webhooks, with which `hookmill doctor` tests a deployment. Removing one removes its log and secret, too."""
 
+from collections.abc import Mapping
 from secrets import token_hex
-from typing import Final
+from typing import Any, Final
 
 from hookmill.domain.errors import NotFound
 from hookmill.domain.permission import MayAdminister, MayManage
 from hookmill.domain.probe import NAME_PREFIX, SECRET_NAME_PREFIX, is_probe
-from hookmill.domain.webhook import AuthMode, Webhook
+from hookmill.domain.webhook import Webhook
 from hookmill.management.access import Access
 from hookmill.management.installation import Installation
 from hookmill.management.lookup import live_webhook_named
@@ -28,26 +29,11 @@ class Probes:
         self._webhooks = all_webhooks
         self._secrets = all_secrets
 
-    def create(
-        self,
-        may: MayManage,
-        *,
-        auth_mode: AuthMode = AuthMode.TOKEN,
-        signature_scheme: str | None = None,
-        secret: str | None = None,
-        delivery_id_header: str | None = None,
-    ) -> WebhookWithSecret:
-        """Create a temporary webhook. Raises like `Webhooks.create`."""
+    def create(self, may: MayManage, source: Mapping[str, Any], secret: str | None = None) -> WebhookWithSecret:
+        """Create a temporary webhook from the JSON of a `WebhookSpec` without names. Raises like `Webhooks.create`."""
         digits = token_hex(8)
-        return self._webhooks.create(
-            may,
-            f"{NAME_PREFIX}{digits}",
-            auth_mode=auth_mode,
-            signature_scheme=signature_scheme,
-            secret=secret,
-            secret_name=f"{SECRET_NAME_PREFIX}{digits.upper()}",
-            delivery_id_header=delivery_id_header,
-        )
+        names = {"name": f"{NAME_PREFIX}{digits}", "secret_name": f"{SECRET_NAME_PREFIX}{digits.upper()}"}
+        return self._webhooks.create(may, {**source, **names}, secret)
 
     def remove(self, may: MayManage, uid: str) -> None:
         """Delete the temporary webhook and its secret, and remove its rows from the log, with their identities.

@@ -1,35 +1,35 @@
 """Operations on webhooks. A change takes effect in every process before the call returns."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any
 
 from hookmill.domain.errors import Conflict, Forbidden, Invalid, LimitReached, NotFound
-from hookmill.domain.expect_every import expect_every_seconds, usable_expect_every
 from hookmill.domain.ids import SecretId, WebhookUid
-from hookmill.domain.name import usable_name
-from hookmill.domain.networks import usable_networks
 from hookmill.domain.permission import Channel, MayManage, MayView
-from hookmill.domain.secret import SecretValue, suggested_secret_name, usable_secret, usable_secret_name
-from hookmill.domain.webhook import TOKEN_PLACEHOLDER, AuthMode, Webhook, WebhookState
-from hookmill.management import compatibility
+from hookmill.domain.secret import (
+    GENERATED_BYTES,
+    SecretValue,
+    generate_value,
+    is_url_safe,
+    suggested_secret_name,
+    usable_secret,
+    usable_secret_name,
+)
+from hookmill.domain.spec import read
+from hookmill.domain.webhook import (
+    AUTHENTICATION_FIELDS,
+    TOKEN_PLACEHOLDER,
+    AuthMode,
+    Webhook,
+    WebhookSpec,
+    WebhookState,
+)
 from hookmill.management.installation import Change, Operations, random_id
 from hookmill.management.lookup import live_webhook_named, webhook_named
 from hookmill.store import secrets, webhooks
 from hookmill.store.database import Transaction
-
-if TYPE_CHECKING:
-    from hookmill.domain.signatures.scheme import Scheme
-
-
-class Unset(Enum):
-    """The default of optional fields where None is a value: the field stays unchanged."""
-
-    UNSET = "unset"
-
-
-UNSET: Final = Unset.UNSET
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,39 +49,19 @@ class WebhookWithSecret:
 
 
 class Webhooks(Operations):
-    def create(
-        self,
-        may: MayManage,
-        name: str,
-        *,
-        auth_mode: AuthMode = AuthMode.TOKEN,
-        signature_scheme: str | None = None,
-        signature_options: dict[str, Any] | None = None,
-        answers_handshakes: bool = False,
-        secret: str | None = None,
-        secret_name: str | None = None,
-        delivery_id_header: str | None = None,
-        event_header: str | None = None,
-        allowed_networks: Sequence[str] = (),
-        expect_every: str | None = None,
-        enabled: bool = True,
-    ) -> WebhookWithSecret:
-        """Create a webhook. Later, only `secret_for_sending` returns this secret and this complete URL again.
+    def create(self, may: MayManage, source: Mapping[str, Any], secret: str | None = None) -> WebhookWithSecret:
+        """Create a webhook from the JSON of a `WebhookSpec`. Later, only `secret_for_sending` returns this secret and
+        this complete URL again.
 
         If `secret_name` names an existing team secret, the webhook uses its value, which is not shown. If only the
         provider can make the secret and `secret` is None, the webhook is created disabled. It can be enabled after
-        `rotate` has supplied the secret. Raises `Invalid`, `Conflict` for a taken name, or `LimitReached` at the
-        factory's limit.
+        `rotate` has supplied the secret. Raises `Invalid` with JSON pointers, `Conflict` for a taken name, or
+        `LimitReached` at the factory's limit.
         """
-        name = usable_name("webhook", name)
-        scheme = compatibility.compatible_scheme(auth_mode, signature_scheme, signature_options, answers_handshakes)
-        delivery_id_header = compatibility.compatible_delivery_id_header(scheme, delivery_id_header)
-        event_header = compatibility.compatible_event_header(scheme, signature_scheme, event_header)
-        networks = usable_networks(allowed_networks)
-        expect_every = usable_expect_every(expect_every)
+        spec = read(WebhookSpec, source)
         supplied_secret = usable_secret(secret) if secret is not None else None
         if supplied_secret is not None:
-            compatibility.refuse_unfit_secret(auth_mode, scheme, supplied_secret)
+            _refuse_unfit_secret(spec, supplied_secret)
         with self._installation.changing_definition(may) as change:
             tx = change.tx
             limit = self._installation.config.webhooks_per_factory
@@ -89,53 +69,34 @@ class Webhooks(Operations):
                 raise LimitReached(
                     f"Factory {may.factory.name!r} has {limit} webhooks, which is the limit. Delete one first."
                 )
-            _refuse_taken_name(tx, may, name)
+            _refuse_taken_name(tx, may, spec.name)
             new_secret = None
-            if secret_name is not None and (existing_id := _existing_secret_id(tx, may, secret_name)) is not None:
+            if spec.secret_name is not None and (existing_id := _existing_secret_id(tx, may, spec.secret_name)):
                 if supplied_secret is not None:
                     raise Conflict(
-                        f"Team secret {secret_name} exists and has its own value. Leave the value out, or choose "
-                        "another name."
+                        f"Team secret {spec.secret_name} exists and has its own value. Leave the value out, or choose "
+                        "another name.",
+                        pointer="/secret_name",
                     )
                 secret_id = existing_id
-                version_id: str | None = self._usable_version_id(tx, existing_id, secret_name, auth_mode, scheme)
+                version_id: str | None = self._usable_version_id(tx, existing_id, spec.secret_name, spec)
             else:
-                new_secret = supplied_secret or compatibility.generate_secret(scheme, signature_scheme)
-                secret_id, version_id = self._add_secret(change, may, name, secret_name, new_secret)
+                new_secret = supplied_secret or _generate_secret(spec)
+                secret_id, version_id = self._add_secret(change, may, spec, new_secret)
             uid = WebhookUid(random_id("wh"))
             webhooks.add(
                 tx,
                 uid,
-                webhooks.WebhookFields(
-                    auth_mode=auth_mode,
-                    secret_id=secret_id,
-                    secret_version_id=version_id,
-                    signature_scheme=signature_scheme,
-                    signature_options=signature_options,
-                    answers_handshakes=answers_handshakes,
-                    delivery_id_header=delivery_id_header,
-                    event_header=event_header,
-                    allowed_networks=networks,
-                ),
+                spec,
                 factory=may.factory.id,
-                name=name,
-                state=WebhookState.ENABLED if enabled and version_id is not None else WebhookState.DISABLED,
-                expect_every_seconds=_seconds(expect_every),
+                state=WebhookState.ENABLED if spec.enabled and version_id is not None else WebhookState.DISABLED,
+                secret_id=secret_id,
+                secret_version_id=version_id,
                 now=change.now,
             )
             webhook = _reload(tx, uid)
-            change.record(
-                "create",
-                "webhook",
-                uid,
-                name,
-                auth_mode=auth_mode.value,
-                signature_scheme=signature_scheme,
-                secret_name=webhook.secret_name,
-                allowed_networks=list(networks) or None,
-                expect_every=expect_every,
-                enabled=webhook.state is WebhookState.ENABLED,
-            )
+            details = webhook.spec.as_json()
+            change.record("create", "webhook", uid, details.pop("name"), **details)
         return WebhookWithSecret(webhook, self._complete_url(webhook, new_secret), new_secret)
 
     def all(self, may: MayView, *, with_deleted: bool = False) -> Sequence[Webhook]:
@@ -147,47 +108,24 @@ class Webhooks(Operations):
         with self._installation.reading() as tx:
             return webhook_named(tx, may, uid_or_name)
 
-    def change(
-        self,
-        may: MayManage,
-        uid_or_name: str,
-        *,
-        name: str | None = None,
-        enabled: bool | None = None,
-        delivery_id_header: str | Unset | None = UNSET,
-        event_header: str | Unset | None = UNSET,
-        allowed_networks: Sequence[str] | None = None,
-        expect_every: str | Unset | None = UNSET,
-    ) -> Webhook:
-        """Change several fields in one transaction. Omitted fields stay unchanged."""
-        with self._installation.one_transaction(may):
-            webhook = self.get(may, uid_or_name)
-            if name is not None:
-                webhook = self.rename(may, webhook.uid, name)
-            if delivery_id_header is not UNSET:
-                webhook = self._set_header(may, webhook.uid, "delivery_id_header", delivery_id_header)
-            if event_header is not UNSET:
-                webhook = self._set_header(may, webhook.uid, "event_header", event_header)
-            if allowed_networks is not None:
-                webhook = self._set_allowed_networks(may, webhook.uid, allowed_networks)
-            if expect_every is not UNSET:
-                webhook = self._set_expect_every(may, webhook.uid, expect_every)
-            if enabled is not None:
-                webhook = self.set_enabled(may, webhook.uid, enabled)
-        return webhook
+    def change(self, may: MayManage, uid_or_name: str, changes: Mapping[str, Any]) -> Webhook:
+        """Change several fields of the webhook's spec in one transaction. None resets a field to its default.
 
-    def rename(self, may: MayManage, uid_or_name: str, name: str) -> Webhook:
-        """Rename the webhook, which keeps its uid, URL and log. Raises `Conflict` if another webhook has the name."""
-        name = usable_name("webhook", name)
-        with self._installation.changing_definition(may) as change:
-            webhook = live_webhook_named(change.tx, may, uid_or_name)
-            if webhook.name == name:
-                change.skip_audit()
-                return webhook
-            _refuse_taken_name(change.tx, may, name)
-            webhooks.set_column(change.tx, webhook.uid, "name", name)
-            change.record("rename", "webhook", webhook.uid, name, before=webhook.name)
-            return _reload(change.tx, webhook.uid)
+        The uid, URL and log stay. After a change of the authentication, senders must be reconfigured. Raises `Invalid`
+        with JSON pointers, `NotFound` for an unknown `secret_name`, and `Conflict` for a taken name; otherwise like
+        `set_enabled`.
+        """
+        with self._installation.one_transaction(may) as tx:
+            webhook = live_webhook_named(tx, may, uid_or_name)
+            after = webhook.changed(changes)
+            changed_fields = {
+                name for name in WebhookSpec.__struct_fields__ if getattr(after, name) != getattr(webhook, name)
+            }
+            if definition_fields := changed_fields - {"enabled"}:
+                self._change_definition(may, webhook, after, definition_fields)
+            if "enabled" in changed_fields:
+                self.set_enabled(may, webhook.uid, after.enabled)
+            return _reload(tx, webhook.uid)
 
     def set_enabled(self, may: MayManage, uid_or_name: str, enabled: bool) -> Webhook:
         """Enable or disable the webhook. While it is disabled, senders get a 404. Enabling it syncs its secret, too.
@@ -222,10 +160,9 @@ class Webhooks(Operations):
         with self._installation.changing(may) as change:
             tx = change.tx
             webhook = live_webhook_named(tx, may, uid_or_name)
-            scheme = compatibility.scheme_of(webhook)
             if supplied_secret is not None:
-                compatibility.refuse_unfit_secret(webhook.auth_mode, scheme, supplied_secret)
-            value = supplied_secret or compatibility.generate_secret(scheme, webhook.signature_scheme)
+                _refuse_unfit_secret(webhook, supplied_secret)
+            value = supplied_secret or _generate_secret(webhook)
             if value is None:
                 raise Invalid(
                     f"Only the provider can make the secret of {webhook.name!r}. Supply it: "
@@ -235,7 +172,7 @@ class Webhooks(Operations):
             secret_id, _ = webhooks.secret_of(tx, webhook.uid)
             refuse_shared_secret(tx, may, secret_id, webhook.secret_name)
             version_id = secrets.add_version(tx, secret_id, value, self._installation.master_keys, change.now)
-            webhooks.set_column(tx, webhook.uid, "secret_version_id", version_id)
+            webhooks.set_secret(tx, webhook.uid, secret_id, version_id)
             change.record("rotate", "webhook", webhook.uid, webhook.name, secret_name=webhook.secret_name)
             webhook = _reload(tx, webhook.uid)
         return WebhookWithSecret(webhook, self._complete_url(webhook, value), value)
@@ -260,69 +197,6 @@ class Webhooks(Operations):
             change.record("delete", "webhook", webhook.uid, webhook.name)
             return _reload(change.tx, webhook.uid)
 
-    def redefine(
-        self,
-        may: MayManage,
-        uid_or_name: str,
-        *,
-        auth_mode: AuthMode,
-        signature_scheme: str | None,
-        signature_options: dict[str, Any] | None,
-        answers_handshakes: bool,
-        secret_name: str,
-        delivery_id_header: str | None,
-        event_header: str | None,
-        allowed_networks: Sequence[str],
-        expect_every: str | None,
-    ) -> Webhook:
-        """Replace the fields that a definition file sets. The uid, state and log stay; senders must be reconfigured.
-
-        Raises `NotFound` for an unknown `secret_name`, and `Invalid` for an incompatible combination.
-        """
-        scheme = compatibility.compatible_scheme(auth_mode, signature_scheme, signature_options, answers_handshakes)
-        delivery_id_header = compatibility.compatible_delivery_id_header(scheme, delivery_id_header)
-        event_header = compatibility.compatible_event_header(scheme, signature_scheme, event_header)
-        networks = usable_networks(allowed_networks)
-        expect_every = usable_expect_every(expect_every)
-        with self._installation.changing_definition(may) as change:
-            tx = change.tx
-            webhook = live_webhook_named(tx, may, uid_or_name)
-            secret_id = _existing_secret_id(tx, may, secret_name)
-            if secret_id is None:
-                raise _secret_not_found_error(secret_name)
-            version_id = self._usable_version_id(tx, secret_id, secret_name, auth_mode, scheme)
-            webhooks.redefine(
-                tx,
-                webhook.uid,
-                webhooks.WebhookFields(
-                    auth_mode=auth_mode,
-                    secret_id=secret_id,
-                    secret_version_id=version_id,
-                    signature_scheme=signature_scheme,
-                    signature_options=signature_options,
-                    answers_handshakes=answers_handshakes,
-                    delivery_id_header=delivery_id_header,
-                    event_header=event_header,
-                    allowed_networks=networks,
-                ),
-            )
-            if webhook.expect_every != expect_every:
-                webhooks.set_expect_every(tx, webhook.uid, _seconds(expect_every), change.now)
-            change.record(
-                "redefine",
-                "webhook",
-                webhook.uid,
-                webhook.name,
-                auth_mode=auth_mode.value,
-                signature_scheme=signature_scheme,
-                secret_name=secret_name,
-                delivery_id_header=delivery_id_header,
-                event_header=event_header,
-                allowed_networks=list(networks),
-                expect_every=expect_every,
-            )
-            return _reload(tx, webhook.uid)
-
     def url(self, webhook: Webhook) -> str:
         """The URL with a placeholder instead of the token, for display."""
         return self._installation.config.public_url + webhook.ingress_path()
@@ -340,73 +214,47 @@ class Webhooks(Operations):
             value = secrets.reveal(tx, version_id, self._installation.master_keys)
         return WebhookWithSecret(webhook, self._complete_url(webhook, value), value)
 
-    def _set_header(
-        self, may: MayManage, uid: str, field: Literal["delivery_id_header", "event_header"], header: str | None
-    ) -> Webhook:
-        with self._installation.changing_definition(may) as change:
-            webhook = live_webhook_named(change.tx, may, uid)
-            scheme = compatibility.scheme_of(webhook)
-            if field == "event_header":
-                header = compatibility.compatible_event_header(scheme, webhook.signature_scheme, header)
-            else:
-                header = compatibility.compatible_delivery_id_header(scheme, header)
-            if getattr(webhook, field) == header:
-                change.skip_audit()
-                return webhook
-            webhooks.set_column(change.tx, webhook.uid, field, header)
-            change.record("change", "webhook", webhook.uid, webhook.name, **{field: header})
-            return _reload(change.tx, webhook.uid)
-
-    def _set_allowed_networks(self, may: MayManage, uid_or_name: str, texts: Sequence[str]) -> Webhook:
-        networks = usable_networks(texts)
-        with self._installation.changing_definition(may, needs_disk_space=False) as change:
-            webhook = live_webhook_named(change.tx, may, uid_or_name)
-            if webhook.allowed_networks == networks:
-                change.skip_audit()
-                return webhook
-            webhooks.set_column(change.tx, webhook.uid, "allowed_networks", webhooks.stored_networks(networks))
+    def _change_definition(self, may: MayManage, webhook: Webhook, after: WebhookSpec, fields: Set[str]) -> None:
+        # On a full disk, it must be possible to refuse senders.
+        with self._installation.changing_definition(may, needs_disk_space=fields != {"allowed_networks"}) as change:
+            if "name" in fields:
+                _refuse_taken_name(change.tx, may, after.name)
+            if fields & AUTHENTICATION_FIELDS:
+                if after.secret_name is None:
+                    raise Invalid("Name the team secret that the webhook uses.", pointer="/secret_name")
+                if (secret_id := _existing_secret_id(change.tx, may, after.secret_name)) is None:
+                    raise _secret_not_found_error(after.secret_name)
+                version_id = self._usable_version_id(change.tx, secret_id, after.secret_name, after)
+                webhooks.set_secret(change.tx, webhook.uid, secret_id, version_id)
+            webhooks.change(change.tx, webhook.uid, after, fields, change.now)
+            names = [name for name in WebhookSpec.__struct_fields__ if name in fields]
             change.record(
                 "change",
                 "webhook",
                 webhook.uid,
-                webhook.name,
-                before=list(webhook.allowed_networks),
-                allowed_networks=list(networks),
+                after.name,
+                **{name: getattr(after, name) for name in names},
+                before={name: getattr(webhook, name) for name in names},
             )
-            return _reload(change.tx, webhook.uid)
-
-    def _set_expect_every(self, may: MayManage, uid_or_name: str, text: str | None) -> Webhook:
-        expect_every = usable_expect_every(text)
-        with self._installation.changing_definition(may) as change:
-            webhook = live_webhook_named(change.tx, may, uid_or_name)
-            if webhook.expect_every == expect_every:
-                change.skip_audit()
-                return webhook
-            webhooks.set_expect_every(change.tx, webhook.uid, _seconds(expect_every), change.now)
-            change.record("change", "webhook", webhook.uid, webhook.name, expect_every=expect_every)
-            return _reload(change.tx, webhook.uid)
 
     def _sync(self, change: Change, webhook: Webhook) -> Webhook:
         secret_id, _ = webhooks.secret_of(change.tx, webhook.uid)
-        scheme = compatibility.scheme_of(webhook)
-        version_id = self._usable_version_id(change.tx, secret_id, webhook.secret_name, webhook.auth_mode, scheme)
-        webhooks.set_column(change.tx, webhook.uid, "secret_version_id", version_id)
+        version_id = self._usable_version_id(change.tx, secret_id, webhook.secret_name, webhook)
+        webhooks.set_secret(change.tx, webhook.uid, secret_id, version_id)
         change.record("sync", "webhook", webhook.uid, webhook.name, secret_name=webhook.secret_name)
         return _reload(change.tx, webhook.uid)
 
-    def _usable_version_id(
-        self, tx: Transaction, secret_id: SecretId, secret_name: str, mode: AuthMode, scheme: "Scheme | None"
-    ) -> str:
+    def _usable_version_id(self, tx: Transaction, secret_id: SecretId, secret_name: str, spec: WebhookSpec) -> str:
         """The id of a team secret's newest version, if its value can authenticate this webhook's deliveries."""
         version_id = secrets.newest_version_id(tx, secret_id)
         if version_id is None:
-            raise Conflict(f"Team secret {secret_name} has no value yet. Set it first.")
+            raise Conflict(f"Team secret {secret_name} has no value yet. Set it first.", pointer="/secret_name")
         value = secrets.reveal(tx, version_id, self._installation.master_keys)
-        compatibility.refuse_unfit_secret(mode, scheme, value, f"Team secret {secret_name}: ")
+        _refuse_unfit_secret(spec, value, secret_name)
         return version_id
 
     def _add_secret(
-        self, change: Change, may: MayManage, webhook_name: str, secret_name: str | None, value: SecretValue | None
+        self, change: Change, may: MayManage, spec: WebhookSpec, value: SecretValue | None
     ) -> tuple[SecretId, str | None]:
         """Add a team secret for the webhook. Returns the ids of the secret and its version (None without a value).
 
@@ -414,8 +262,8 @@ class Webhooks(Operations):
         """
         # Files name existing secrets, and never create one.
         if may.actor.channel is Channel.FILES:
-            raise _secret_not_found_error(secret_name or "")
-        name = secret_name or _free_secret_name(change.tx, may, webhook_name)
+            raise _secret_not_found_error(spec.secret_name or "")
+        name = spec.secret_name or _free_secret_name(change.tx, may, spec.name)
         secret_id = SecretId(random_id("sec"))
         secrets.add_secret(change.tx, secret_id, may.factory.team_id, name, change.now, factory=may.factory.id)
         change.record("create", "secret", secret_id, name)
@@ -430,8 +278,32 @@ class Webhooks(Operations):
         return url.replace(TOKEN_PLACEHOLDER, secret.reveal())
 
 
-def _seconds(expect_every: str | None) -> int | None:
-    return expect_every_seconds(expect_every) if expect_every is not None else None
+def _generate_secret(spec: WebhookSpec) -> SecretValue | None:
+    """A new secret; None if only the provider can make it."""
+    entropy = os.urandom(GENERATED_BYTES)
+    scheme = spec.scheme
+    if scheme is None:
+        return generate_value(entropy)
+    from hookmill.domain.signatures.key import make_secret, service_makes_secrets
+
+    # An alias is another provider that signs in the same way, and makes its own secrets.
+    is_alias = spec.signature_scheme != scheme.name
+    return make_secret(scheme, entropy) if service_makes_secrets(scheme) and not is_alias else None
+
+
+def _refuse_unfit_secret(spec: WebhookSpec, value: SecretValue, name: str | None = None) -> None:
+    """Raises `Invalid` for a secret that could never authenticate a delivery. `name`: that of a team secret."""
+    try:
+        if spec.auth_mode is AuthMode.URL_TOKEN and not is_url_safe(value):
+            raise Invalid("A url_token secret is part of the URL. Use only letters, digits and - . _ ~.")
+        if (scheme := spec.scheme) is not None:
+            from hookmill.domain.signatures.key import prepare_key
+
+            prepare_key(scheme, value.reveal())
+    except Invalid as error:
+        if name is None:
+            raise Invalid(str(error), pointer="/secret") from None
+        raise Invalid(f"Team secret {name}: {error}", pointer="/secret_name") from None
 
 
 def sharing_of(tx: Transaction, may: MayManage, secret_id: SecretId) -> "SecretSharing":
@@ -511,7 +383,9 @@ def _free_secret_name(tx: Transaction, may: MayManage, webhook_name: str) -> str
 
 def _refuse_taken_name(tx: Transaction, may: MayManage, name: str) -> None:
     if webhooks.live_by_name(tx, may.factory.id, name) is not None:
-        raise Conflict(f"Factory {may.factory.name!r} already has a webhook named {name!r}. Choose another name.")
+        raise Conflict(
+            f"Factory {may.factory.name!r} already has a webhook named {name!r}. Choose another name.", pointer="/name"
+        )
 
 
 def _reload(tx: Transaction, uid: WebhookUid) -> Webhook:

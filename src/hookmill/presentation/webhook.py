@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
 import msgspec
 from msgspec import Meta
 
 from hookmill.domain.moment import iso
-from hookmill.domain.webhook import AuthMode, Webhook, WebhookState
+from hookmill.domain.webhook import Webhook, WebhookSpec, WebhookState
 from hookmill.presentation.view import GeneratedSecret, Timestamp, View
 
 if TYPE_CHECKING:
@@ -16,28 +16,11 @@ if TYPE_CHECKING:
     from hookmill.management import Management, WebhookWithSecret
 
 
-class WebhookView(View, frozen=True):
+class WebhookView(View, WebhookSpec, frozen=True, kw_only=True):
+    """What a person has set, and what the service adds."""
+
     uid: str
-    name: str
-    auth_mode: AuthMode
     secret_name: Annotated[str, Meta(description="The name of the team secret that the webhook uses.")]
-    signature_scheme: str | None
-    signature_options: dict[str, Any] | None
-    answers_handshakes: bool
-    delivery_id_header: str | None
-    event_header: Annotated[
-        str | None,
-        Meta(description="The request header with the event type. Null if there is none, or if the scheme defines it."),
-    ]
-    allowed_networks: Annotated[
-        tuple[str, ...],
-        Meta(description="The networks from which deliveries are accepted. Empty: every network."),
-    ]
-    expect_every: Annotated[
-        str | None,
-        Meta(description="An alarm is raised if no delivery is accepted for this time, such as `1h`. Null: never."),
-    ]
-    enabled: bool
     state: WebhookState
     url: Annotated[
         str,
@@ -50,18 +33,8 @@ class WebhookView(View, frozen=True):
     @classmethod
     def of(cls, management: Management, webhook: Webhook) -> Self:
         return cls(
+            **msgspec.structs.asdict(webhook.spec),
             uid=webhook.uid,
-            name=webhook.name,
-            auth_mode=webhook.auth_mode,
-            secret_name=webhook.secret_name,
-            signature_scheme=webhook.signature_scheme,
-            signature_options=webhook.signature_options,
-            answers_handshakes=webhook.answers_handshakes,
-            delivery_id_header=webhook.delivery_id_header,
-            event_header=webhook.event_header,
-            allowed_networks=webhook.allowed_networks,
-            expect_every=webhook.expect_every,
-            enabled=webhook.state is WebhookState.ENABLED,
             state=webhook.state,
             url=management.webhooks.url(webhook),
             has_secret=webhook.has_secret,
@@ -70,7 +43,7 @@ class WebhookView(View, frozen=True):
         )
 
 
-class WebhookWithSecretView(WebhookView, frozen=True):
+class WebhookWithSecretView(WebhookView, frozen=True, kw_only=True):
     """A webhook, with its secret and its complete URL if the service has just generated the secret."""
 
     secret: GeneratedSecret

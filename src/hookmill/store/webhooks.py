@@ -2,16 +2,17 @@
 
 import json
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Final
 
+from hookmill.domain.expect_every import expect_every_seconds, expect_every_text
 from hookmill.domain.ids import FactoryId, SecretId, WebhookUid
-from hookmill.domain.webhook import AuthMode, Webhook, WebhookState
+from hookmill.domain.webhook import AuthMode, Webhook, WebhookSpec, WebhookState
 from hookmill.store.database import Row, Transaction, from_row
 
-_COLUMNS = """
-    w.uid, w.no, w.factory_id, w.name, w.auth_mode, w.state, w.signature_scheme, w.signature_options,
-    w.answers_handshakes, w.delivery_id_header, w.event_header, w.allowed_networks, w.expect_every,
+_SPEC_COLUMNS: Final = tuple(name for name in WebhookSpec.__struct_fields__ if name not in ("secret_name", "enabled"))
+"""The fields with a column of the same name. The table refers to the team secret, and has the state."""
+_COLUMNS: Final = f"""
+    w.uid, w.no, w.factory_id, w.state, {", ".join(f"w.{name}" for name in _SPEC_COLUMNS)},
     w.secret_version_id IS NOT NULL AS has_secret, w.revision, w.created_at, s.name AS secret_name,
     COALESCE(w.secret_version_id, '') = COALESCE((
         SELECT v.id FROM secret_versions v WHERE v.secret_id = w.secret_id ORDER BY v.version DESC LIMIT 1
@@ -19,57 +20,32 @@ _COLUMNS = """
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookFields:
-    """The columns of a webhook that can be redefined."""
-
-    auth_mode: AuthMode
-    secret_id: SecretId
-    secret_version_id: str | None
-    """None until the provider's secret is supplied."""
-    signature_scheme: str | None
-    signature_options: dict[str, Any] | None = None
-    answers_handshakes: bool = False
-    delivery_id_header: str | None = None
-    event_header: str | None = None
-    allowed_networks: tuple[str, ...] = ()
-
-    def columns(self) -> dict[str, Any]:
-        """The stored values, by column."""
-        return asdict(self) | {
-            "auth_mode": self.auth_mode.value,
-            "signature_options": json.dumps(self.signature_options) if self.signature_options is not None else None,
-            "allowed_networks": stored_networks(self.allowed_networks),
-        }
-
-
 def add(
     tx: Transaction,
     uid: WebhookUid,
-    definition: WebhookFields,
+    spec: WebhookSpec,
     *,
     factory: FactoryId,
-    name: str,
     state: WebhookState,
-    expect_every_seconds: int | None = None,
+    secret_id: SecretId,
+    secret_version_id: str | None,
     now: int,
 ) -> None:
+    """Add a webhook. `secret_version_id` is None until the provider's secret is supplied."""
     tx.run(
-        """
-        INSERT INTO webhooks (uid, factory_id, name, auth_mode, state, secret_id, secret_version_id,
-                              signature_scheme, signature_options, answers_handshakes, delivery_id_header,
-                              event_header, allowed_networks, expect_every, expected_from, revision, created_at)
-        VALUES (:uid, :factory, :name, :auth_mode, :state, :secret_id, :secret_version_id,
-                :signature_scheme, :signature_options, :answers_handshakes, :delivery_id_header,
-                :event_header, :allowed_networks, :expect_every, :now, 1, :now)
+        f"""
+        INSERT INTO webhooks (uid, factory_id, {", ".join(_SPEC_COLUMNS)}, state, secret_id, secret_version_id,
+                              expected_from, revision, created_at)
+        VALUES (:uid, :factory, {", ".join(f":{name}" for name in _SPEC_COLUMNS)}, :state, :secret_id,
+                :secret_version_id, :now, 1, :now)
         """,
         uid=uid,
         factory=factory,
-        name=name,
         state=state.value,
-        expect_every=expect_every_seconds,
+        secret_id=secret_id,
+        secret_version_id=secret_version_id,
         now=now,
-        **definition.columns(),
+        **_columns(spec, _SPEC_COLUMNS),
     )
 
 
@@ -137,32 +113,31 @@ def set_state(tx: Transaction, uid: WebhookUid, state: WebhookState, now: int) -
     )
 
 
-ChangeableColumn = Literal["name", "delivery_id_header", "event_header", "allowed_networks", "secret_version_id"]
-
-
-def set_column(tx: Transaction, uid: WebhookUid, column: ChangeableColumn, value: str | None) -> None:
-    """Change one column. `allowed_networks` is stored as `stored_networks` returns it."""
-    tx.run(f"UPDATE webhooks SET {column} = :value, revision = revision + 1 WHERE uid = :uid", uid=uid, value=value)
-
-
-def set_expect_every(tx: Transaction, uid: WebhookUid, seconds: int | None, now: int) -> None:
-    """Expect a delivery within every `seconds` from now on; none if `seconds` is None.
-
-    The revision stays, because the ingress does not use this field.
-    """
+def change(tx: Transaction, uid: WebhookUid, spec: WebhookSpec, fields: Collection[str], now: int) -> None:
+    """Replace some fields. If the expected time is one of them, it counts from now on."""
+    columns = _columns(spec, [name for name in _SPEC_COLUMNS if name in fields])
+    assignments = [f"{column} = :{column}" for column in columns]
+    if "expect_every" in fields:
+        assignments.append("expected_from = :now")
     tx.run(
-        "UPDATE webhooks SET expect_every = :seconds, expected_from = :now WHERE uid = :uid",
+        f"UPDATE webhooks SET {', '.join([*assignments, 'revision = revision + 1'])} WHERE uid = :uid",
         uid=uid,
-        seconds=seconds,
         now=now,
+        **columns,
     )
 
 
-def redefine(tx: Transaction, uid: WebhookUid, definition: WebhookFields) -> None:
-    """Replace the webhook's configuration. The uid, name, state and log stay."""
-    columns = definition.columns()
-    assignments = ", ".join(f"{column} = :{column}" for column in columns)
-    tx.run(f"UPDATE webhooks SET {assignments}, revision = revision + 1 WHERE uid = :uid", uid=uid, **columns)
+def set_secret(tx: Transaction, uid: WebhookUid, secret_id: SecretId, version_id: str) -> None:
+    """Set the team secret, and the version that the webhook uses."""
+    tx.run(
+        """
+        UPDATE webhooks SET secret_id = :secret, secret_version_id = :version, revision = revision + 1
+        WHERE uid = :uid
+        """,
+        uid=uid,
+        secret=secret_id,
+        version=version_id,
+    )
 
 
 def secret_of(tx: Transaction, uid: WebhookUid) -> tuple[SecretId, str | None]:
@@ -192,25 +167,43 @@ def options_from(stored: str | None) -> dict[str, Any] | None:
     return json.loads(stored) if stored is not None else None
 
 
-def stored_networks(networks: tuple[str, ...]) -> str | None:
-    return " ".join(networks) or None
-
-
 def networks_from(stored: str | None) -> tuple[str, ...]:
     """The allowed networks from their stored text."""
     return tuple(stored.split()) if stored is not None else ()
 
 
+def _columns(spec: WebhookSpec, names: Iterable[str]) -> dict[str, Any]:
+    """The stored values of these fields, by column."""
+    return {name: _stored(name, getattr(spec, name)) for name in names}
+
+
+def _stored(name: str, value: Any) -> Any:
+    match name:
+        case "signature_options" if value is not None:
+            return json.dumps(value)
+        case "allowed_networks":
+            return " ".join(value) or None
+        case "expect_every" if value is not None:
+            return expect_every_seconds(value)
+        case "auth_mode":
+            return value.value
+        case _:
+            return value
+
+
 def _webhook(row: Row) -> Webhook:
+    state = WebhookState(row["state"])
+    seconds = row["expect_every"]
     return from_row(
         Webhook,
         row,
         auth_mode=AuthMode(row["auth_mode"]),
-        state=WebhookState(row["state"]),
+        state=state,
+        enabled=state is WebhookState.ENABLED,
         signature_options=options_from(row["signature_options"]),
         answers_handshakes=bool(row["answers_handshakes"]),
         has_secret=bool(row["has_secret"]),
         allowed_networks=networks_from(row["allowed_networks"]),
-        expect_every_seconds=row["expect_every"],
+        expect_every=expect_every_text(seconds) if seconds is not None else None,
         secret_is_current=bool(row["secret_is_current"]),
     )

@@ -61,19 +61,21 @@ _UNUSABLE_HEADERS: Final = {"cookie", "host", "content-length", "connection", "t
 
 
 def read_generic_options(fields: Mapping[str, object]) -> GenericHmac:
-    """The options in a mapping from names to values. Raises `Invalid` with the name of the wrong option."""
+    """The options in a mapping from names to values. Raises `Invalid` with a pointer to the wrong option."""
     try:
         return msgspec.convert(dict(fields), GenericHmac)
     except (msgspec.ValidationError, UnicodeError) as fault:
         reason = "a text contains half of a surrogate pair" if isinstance(fault, UnicodeError) else str(fault)
+        option = re.search(r"`\$\.(\w+)`", reason)
         allowed = ", ".join(GenericHmac.__struct_fields__)
         raise Invalid(
-            f"The options of the scheme {GENERIC_SCHEME} can't be read: {reason}. They are {allowed}."
+            f"The options of the scheme {GENERIC_SCHEME} can't be read: {reason}. They are {allowed}.",
+            pointer=f"/{option[1]}" if option else "",
         ) from fault
 
 
 def generic_scheme(options: GenericHmac) -> Scheme:
-    """The scheme that a user described. Raises `Invalid` with the name of the wrong option."""
+    """The scheme that a user described. Raises `Invalid` with a pointer to the wrong option."""
     header = _header("header", options.header)
     if len(options.prefix) > PREFIX_CHARACTERS_MAX or not _PREFIX.match(options.prefix):
         raise _invalid_error("prefix", f"it must have at most {PREFIX_CHARACTERS_MAX} characters, all printable ASCII")
@@ -150,4 +152,4 @@ def _choice(field: str, value: str, choices: Mapping[str, _Choice]) -> _Choice:
 
 
 def _invalid_error(field: str, reason: str) -> Invalid:
-    return Invalid(f"{field} of the scheme {GENERIC_SCHEME} can't be used: {reason}.")
+    return Invalid(f"{field} of the scheme {GENERIC_SCHEME} can't be used: {reason}.", pointer=f"/{field}")

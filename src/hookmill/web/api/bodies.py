@@ -9,20 +9,17 @@ from hookmill.domain import spec
 from hookmill.domain.alarm import AlarmKind
 from hookmill.domain.alarm_destination import EMAIL_CHARACTERS_MAX, URL_CHARACTERS_MAX, DestinationKind
 from hookmill.domain.automation import EVENT_TYPES_MAX, AutomationSpec
-from hookmill.domain.expect_every import CHARACTERS_MAX as EXPECT_EVERY_CHARACTERS_MAX
 from hookmill.domain.filters import CONDITIONS_MAX
 from hookmill.domain.limits import BACKTEST_DELIVERIES_MAX
-from hookmill.domain.networks import NETWORK_CHARACTERS_MAX, NETWORKS_MAX
 from hookmill.domain.permission import Role
 from hookmill.domain.run import RunState
-from hookmill.domain.webhook import AuthMode
+from hookmill.domain.webhook import WebhookSpec
 from hookmill.management.alarms import SNOOZE_HOURS_MAX
 from hookmill.web.api.fields import (
     DIGEST_PATTERN,
     NO_NUL,
     REF_TEMPLATE,
     DeliveryId,
-    HeaderName,
     Moment,
     Name,
     SecretName,
@@ -65,6 +62,7 @@ def _unset() -> Any:
 
 
 _PROPERTIES, _ = spec.schemas(AutomationSpec, ref_template=REF_TEMPLATE, schema_hook=custom_schema)
+_WEBHOOK_PROPERTIES, _ = spec.schemas(WebhookSpec, ref_template=REF_TEMPLATE)
 
 
 def _part(name: str) -> Any:
@@ -118,78 +116,36 @@ class FactoryChanges(Changes):
     max_running: Any = _part("max_running")
 
 
-Networks = Annotated[
-    list[Annotated[str, StringConstraints(pattern=NO_NUL, max_length=NETWORK_CHARACTERS_MAX)]],
-    Field(max_length=NETWORKS_MAX, examples=[["192.0.2.0/24", "2001:db8::/32"]]),
-]
-_NETWORKS_DESCRIPTION: Final = (
-    "The networks from which deliveries are accepted, each as an address or in CIDR notation. Deliveries from other "
-    "addresses get a 401."
-)
+class WebhookCreation(BaseModel):
+    """The fields of `WebhookSpec`, whose reader checks them, and the secret."""
 
-
-ExpectedTime = Annotated[str, StringConstraints(pattern=NO_NUL, min_length=1, max_length=EXPECT_EVERY_CHARACTERS_MAX)]
-_EXPECT_EVERY_DESCRIPTION: Final = (
-    "An alarm is raised if no delivery is accepted for this time, in days, hours and minutes. Null: never."
-)
-
-
-class WebhookCreation(RequestBody):
-    model_config = _example({"name": "github orders", "auth_mode": "signature", "signature_scheme": "github"})
-
-    name: Name
-    auth_mode: AuthMode = Field(default=AuthMode.TOKEN, description="How senders authenticate.")
-    signature_scheme: Text | None = Field(
-        default=None,
-        description="The provider whose signatures to verify. Required if `auth_mode` is `signature`.",
-        examples=["github"],
+    model_config = ConfigDict(
+        extra="allow",
+        hide_input_in_errors=True,
+        json_schema_extra=lambda schema: schema.update(
+            properties=_WEBHOOK_PROPERTIES | schema["properties"],
+            required=["name"],
+            additionalProperties=False,
+            examples=[{"name": "github orders", "auth_mode": "signature", "signature_scheme": "github"}],
+        ),
     )
-    signature_options: dict[str, Any] | None = Field(
-        default=None, description="How the sender signs. Only for the signature scheme `hmac`."
-    )
-    answers_handshakes: StrictBool = Field(
-        default=False, description="Whether the webhook answers the provider's signed challenges."
-    )
+
     secret: SecretText | None = Field(
         default=None, description="The secret. If omitted, the service generates it where the scheme allows."
     )
-    secret_name: SecretName | None = Field(
-        default=None,
-        description="The name of the team secret that the webhook uses. A team secret that does not exist is created.",
-    )
-    delivery_id_header: HeaderName | None = Field(
-        default=None, description="The request header that holds the sender's event id."
-    )
-    event_header: HeaderName | None = Field(
-        default=None,
-        description="The request header that holds the event's type. Most signature schemes define one.",
-        examples=["X-Event-Type"],
-    )
-    allowed_networks: Networks = Field(
-        default_factory=list, description=f"{_NETWORKS_DESCRIPTION} Empty: every network."
-    )
-    expect_every: ExpectedTime | None = Field(
-        default=None, description=_EXPECT_EVERY_DESCRIPTION, examples=["1h", "1d12h"]
-    )
-    enabled: StrictBool = True
 
 
-class WebhookChanges(Changes):
-    model_config = _example({"name": "orders", "enabled": False, "delivery_id_header": "X-Event-Id"})
+class WebhookChanges(BaseModel):
+    """A JSON merge patch on the fields of `WebhookSpec`, whose reader checks them."""
 
-    name: Name = Field(default_factory=_unset)
-    enabled: StrictBool = Field(default_factory=_unset)
-    delivery_id_header: HeaderName | None = Field(
-        default=None, description="The request header that holds the sender's event id. Null removes it."
-    )
-    event_header: HeaderName | None = Field(
-        default=None, description="The request header that holds the event's type. Null removes it."
-    )
-    allowed_networks: Networks = Field(
-        default_factory=_unset, description=f"{_NETWORKS_DESCRIPTION} An empty list allows every network."
-    )
-    expect_every: ExpectedTime | None = Field(
-        default_factory=_unset, description=_EXPECT_EVERY_DESCRIPTION, examples=["1h", "1d12h"]
+    model_config = ConfigDict(
+        extra="allow",
+        json_schema_extra=lambda schema: schema.update(
+            properties={name: _nullable(field) for name, field in _WEBHOOK_PROPERTIES.items()}
+            | {"name": _WEBHOOK_PROPERTIES["name"]},
+            additionalProperties=False,
+            examples=[{"name": "orders", "enabled": False, "delivery_id_header": "X-Event-Id"}],
+        ),
     )
 
 

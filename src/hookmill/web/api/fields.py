@@ -24,7 +24,6 @@ def custom_schema(_kind: type) -> dict[str, Any]:
 # PostgreSQL can't store a NUL in text.
 NO_NUL: Final = r"^[^\x00]*$"
 _SECRET_NAME_PATTERN: Final = r"^[A-Za-z][A-Za-z0-9_]{0,63}$"
-_HEADER_NAME_PATTERN: Final = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}$"
 _UID_PATTERN: Final = r"^wh_[0-9A-Za-z_-]{1,64}$"
 _DELIVERY_ID_PATTERN: Final = r"^dlv_[0-9a-f]{32}$"
 _CURSOR_PATTERN: Final = "^[A-Za-z0-9_-]{1,1000}$"
@@ -37,7 +36,6 @@ PATTERN_HINTS: Final[Mapping[str, str]] = {
     _SECRET_NAME_PATTERN: (
         "Use a letter, then at most 63 letters, digits and underscores, such as WEBHOOK_GITHUB_SECRET."
     ),
-    _HEADER_NAME_PATTERN: "Use the name of a header, with at most 100 characters, such as X-Event-Id.",
     _UID_PATTERN: "Use a webhook's uid, not its name, such as wh_0123456789abcdefghjkmnpqrst.",
     _DELIVERY_ID_PATTERN: (
         "Use a delivery's id: dlv_ and 32 hexadecimal digits, as in dlv_0192f0c1aabbccddeeff001122334455."
@@ -73,7 +71,6 @@ SecretText = Annotated[
     Field(json_schema_extra={"writeOnly": True}),
 ]
 SecretName = Annotated[str, StringConstraints(pattern=_SECRET_NAME_PATTERN), Field(examples=["WEBHOOK_GITHUB_SECRET"])]
-HeaderName = Annotated[str, StringConstraints(pattern=_HEADER_NAME_PATTERN), Field(examples=["X-Event-Id"])]
 Uid = Annotated[str, StringConstraints(pattern=_UID_PATTERN), Field(examples=["wh_0123456789abcdefghjkmnpqrst"])]
 DeliveryId = Annotated[
     str, StringConstraints(pattern=_DELIVERY_ID_PATTERN), Field(examples=["dlv_0192f0c1aabbccddeeff001122334455"])

@@ -4,7 +4,6 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from hookmill.management import UNSET
 from hookmill.presentation.webhook import WebhookView, WebhookWithSecretView
 from hookmill.web.api.access import ManagementDependency, ManagerAccess, ViewerAccess
 from hookmill.web.api.bodies import RotationRequest, WebhookChanges, WebhookCreation
@@ -55,21 +54,7 @@ def create_webhook(
     """
 
     def create() -> Response:
-        webhook_with_secret = management.webhooks.create(
-            permission,
-            body.name,
-            auth_mode=body.auth_mode,
-            signature_scheme=body.signature_scheme,
-            signature_options=body.signature_options,
-            answers_handshakes=body.answers_handshakes,
-            secret=body.secret,
-            secret_name=body.secret_name,
-            delivery_id_header=body.delivery_id_header,
-            event_header=body.event_header,
-            allowed_networks=body.allowed_networks,
-            expect_every=body.expect_every,
-            enabled=body.enabled,
-        )
+        webhook_with_secret = management.webhooks.create(permission, body.model_extra or {}, body.secret)
         view = WebhookWithSecretView.showing_secret(management, webhook_with_secret, is_generated=body.secret is None)
         location = api_path("factories", permission.factory.name, "webhooks", webhook_with_secret.webhook.uid)
         return json_response(view, 201, location=location)
@@ -87,24 +72,14 @@ def show_webhook(uid: UidInPath, permission: ViewerAccess, management: Managemen
 def change_webhook(
     uid: UidInPath, permission: ManagerAccess, management: ManagementDependency, body: WebhookChanges, if_match: IfMatch
 ) -> Response:
-    """Changes a webhook: its name, whether it is enabled, the headers that hold an event's id and type, the networks
-    of its senders, and how often a delivery is expected.
+    """Changes the fields that the body contains. Null resets a field to its default.
 
-    The changes apply together and immediately. Senders to a disabled webhook receive 404.
+    The changes apply together and immediately. After a change of the authentication, deliveries are rejected until the
+    sender uses it. Senders to a disabled webhook receive 404.
     """
-    changes = body.changes()
     with management.one_transaction(permission):
         _check_precondition(uid, permission, management, if_match)
-        webhook = management.webhooks.change(
-            permission,
-            uid,
-            name=changes.get("name"),
-            enabled=changes.get("enabled"),
-            delivery_id_header=changes.get("delivery_id_header", UNSET),
-            event_header=changes.get("event_header", UNSET),
-            allowed_networks=changes.get("allowed_networks"),
-            expect_every=changes.get("expect_every", UNSET),
-        )
+        webhook = management.webhooks.change(permission, uid, body.model_extra or {})
     return response_with_etag(WebhookView.of(management, webhook))
 
 

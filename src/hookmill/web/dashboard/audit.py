@@ -61,26 +61,15 @@ ACTION_PHRASES: Final = {
     "webhook.delete": "deleted webhook",
     "webhook.disable": "disabled webhook",
     "webhook.enable": "enabled webhook",
-    "webhook.redefine": "changed the definition of webhook",
-    "webhook.rename": "renamed webhook",
     "webhook.rotate": "rotated the secret of webhook",
     "webhook.sync": "synced the secret of webhook",
 }
 """The phrase before the subject's name. A test checks that every audited operation is in this table."""
 
 _DETAIL_LABELS: Final = {
-    "auth_mode": "authentication",
-    "signature_scheme": "scheme",
-    "secret_name": "secret",
-    "delivery_id_header": "delivery id header",
-    "event_header": "event type header",
-    "allowed_networks": "allowed networks",
-    "expect_every": "expects a delivery every",
     "is_admin": "admin",
     "alarm_kinds": "alarms",
     "includes_factories": "includes factories",
-    "before": "before",
-    "changed": "changed",
     "expires_at": "expires",
     "until_at": "until",
 }
@@ -174,16 +163,24 @@ def _subject_url(entry: AuditEntry) -> str | None:
 
 
 def _details(entry: AuditEntry) -> Iterator[tuple[str, str | int]]:
+    before = entry.details.get("before")
+    values_before = before if isinstance(before, dict) else {}
     for name, value in entry.details.items():
-        if value is None or (value == [] and name not in _EMPTY_IN_WORDS):
-            continue
         label = _DETAIL_LABELS.get(name, name.replace("_", " "))
-        if name.endswith("_at") and isinstance(value, int):
+        if name in values_before:
+            yield label, f"{_words_of(name, value)} (before: {_words_of(name, values_before[name])})"
+        elif value is values_before or value is None or (value == [] and name not in _EMPTY_IN_WORDS):
+            continue
+        elif name.endswith("_at") and isinstance(value, int):
             yield label, value
         else:
-            yield label, _in_words(value) or _EMPTY_IN_WORDS.get(name, "")
+            yield label, _words_of(name, value)
     if entry.action == "member.set_role" and entry.details.get("role") is None:
         yield "role", "none"
+
+
+def _words_of(name: str, value: Any) -> str:
+    return "none" if value is None else _in_words(value) or _EMPTY_IN_WORDS.get(name, "")
 
 
 def _in_words(value: Any) -> str:

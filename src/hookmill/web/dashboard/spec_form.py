@@ -3,6 +3,7 @@
 `pointer` is the place of the spec itself.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -73,7 +74,15 @@ def _json_of(kind: inspect.Type, texts: Mapping[str, str], pointer: str) -> Any:
 def _leaf(kind: inspect.Type, text: str) -> Any:
     items = next((each for each in alternatives(kind) if isinstance(each, inspect.VarTupleType)), None)
     if items is None:
-        return _number_or_text(text)
+        match next(alternatives(kind)):
+            case inspect.IntType():
+                return _number_or_text(text)
+            case inspect.BoolType():
+                return True
+            case inspect.DictType():
+                return _object_or_text(text)
+            case _:
+                return text
     if isinstance(next(alternatives(items.item_type)), inspect.IntType):
         return [_number_or_text(item.strip()) for item in text.split(",")]
     return [line.strip() for line in text.splitlines() if line.strip()]
@@ -90,6 +99,13 @@ def _has_text(kind: inspect.Type) -> bool:
 
 def _is_choice(field: inspect.Field) -> bool:
     return isinstance(next(alternatives(field.type)), inspect.EnumType)
+
+
+def _object_or_text(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 def _number_or_text(text: str) -> int | str:

@@ -4,8 +4,7 @@ A secret is shown only in the response to the request that created it.
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
@@ -13,21 +12,20 @@ from typing import Any, Final
 from markupsafe import Markup, escape
 from starlette.responses import Response
 
+from hookmill.domain import spec
 from hookmill.domain.activity import RATE_LIMIT_ADVICE, RATE_LIMITED
-from hookmill.domain.errors import Conflict, Forbidden, Invalid, LimitReached, NotFound
-from hookmill.domain.expect_every import usable_expect_every
-from hookmill.domain.name import usable_name
-from hookmill.domain.networks import EVERY_CLIENT_IS_THE_PROXY, usable_networks
+from hookmill.domain.errors import Conflict, Fault, Forbidden, HookmillError, Invalid, NotFound
+from hookmill.domain.json_pointer import pointer_to, steps_of
+from hookmill.domain.networks import EVERY_CLIENT_IS_THE_PROXY
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.sample import curl_line
-from hookmill.domain.secret import usable_secret, usable_secret_name
 from hookmill.domain.signatures import catalogue
 from hookmill.domain.signatures.description import covered_parts, event_in_words, properties_in_words
 from hookmill.domain.signatures.generic import GENERIC_SCHEME, GenericHmac
 from hookmill.domain.signatures.key import service_makes_secrets
 from hookmill.domain.signatures.scheme import Scheme
-from hookmill.domain.webhook import AuthMode, Webhook, WebhookState
-from hookmill.management import WebhookWithSecret, compatibility
+from hookmill.domain.webhook import SIGNATURE_FIELDS, AuthMode, Webhook, WebhookSpec, WebhookState
+from hookmill.management import WebhookWithSecret
 from hookmill.management.webhooks import Webhooks
 from hookmill.web.dashboard import pages
 from hookmill.web.dashboard.access import require_manager, require_viewer
@@ -35,6 +33,7 @@ from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.chart import SERIES, chart
 from hookmill.web.dashboard.home import dropped_by_reason
 from hookmill.web.dashboard.page_context import PageContext, SubmittedForm
+from hookmill.web.dashboard.spec_form import json_of, texts_of
 
 RECENT_DELIVERIES: Final = 10
 
@@ -42,11 +41,7 @@ pages.FLASH_MESSAGES.update(
     {
         "webhook-enabled": "Webhook enabled. It accepts deliveries now.",
         "webhook-disabled": "Webhook disabled. Senders receive 404.",
-        "webhook-renamed": "Webhook renamed. Its URL, secret and log are unchanged.",
-        "webhook-header": "Delivery id header changed for new deliveries.",
-        "webhook-event-header": "Event type header changed for new deliveries.",
-        "webhook-networks": "Allowed networks changed. The change applies immediately.",
-        "webhook-expected": "Expected time changed. It counts from now on.",
+        "webhook-changed": "Webhook changed. The changes apply immediately, to new deliveries.",
         "webhook-synced": "Webhook synced. Only the newest value of its secret works.",
         "webhook-supplied": "The provider's secret is saved.",
         "webhook-deleted": "Webhook deleted. Its URL permanently returns 404. "
@@ -78,116 +73,96 @@ class SchemeHelp:
     setup: tuple[Markup, ...]
 
 
-class FieldError(Exception):
-    """The input of a field is invalid. `field` is "" for the form as a whole."""
-
-    def __init__(self, field: str, problem: str) -> None:
-        super().__init__(problem)
-        self.field = field
-
-
 # Creating
 
 
 def new(context: PageContext, may: MayManage) -> Response:
-    return _form_page(context, may, SubmittedForm((("mode", "token"), ("secret_from", "generate"))))
+    return _form_page(context, may, SubmittedForm((("/auth_mode", "token"), ("secret_from", "generate"))))
 
 
 def create(context: PageContext, may: MayManage) -> Response:
-    if context.form.is_checked("help"):
+    form = context.form
+    if form.is_checked("help"):
         # Without scripts, a button requests the provider's help.
-        return _form_page(context, may, context.form)
+        return _form_page(context, may, form)
     try:
         webhook_with_secret = _create_from_form(context, may)
-    except FieldError as error:
-        return _form_page(context, may, context.form, problem=str(error), field=error.field)
+    except (Invalid, Conflict, NotFound, Forbidden) as error:
+        problems = _problems_by_control(error)
+        if form["secret_from"] == "team" and "/secret_name" in problems:
+            problems["team_secret"] = problems.pop("/secret_name")
+        return _form_page(context, may, form, problems)
     return _page_with_new_secret(
-        context, webhook_with_secret, is_new=True, is_supplied=context.form["secret_from"] in ("own", "team")
+        context, webhook_with_secret, is_new=True, is_supplied=form["secret_from"] in ("own", "team")
     )
 
 
 def scheme_help(context: PageContext, _may: MayView) -> Response:
-    return context.page("parts/scheme-help.html", help=_scheme_help(context.query.get("scheme", "")))
+    return context.page("parts/scheme-help.html", help=_scheme_help(context.query.get("/signature_scheme", "")))
 
 
 def _create_from_form(context: PageContext, may: MayManage) -> WebhookWithSecret:
     form, management = context.form, context.management
-    with _field_errors("name"):
-        name = usable_name("webhook", form["name"])
-        if any(webhook.name == name for webhook in management.webhooks.all(may)):
-            raise Conflict(f"Factory {may.factory.name!r} already has a webhook named {name!r}. Choose another name.")
-    with _field_errors("mode"):
-        mode = _mode(form["mode"])
+    source = json_of(WebhookSpec, form)
     # Fields that the mode does not use may be filled in, because the script only hides them.
-    is_signed = mode is AuthMode.SIGNATURE
-    scheme_name = form.optional("scheme") if is_signed else None
-    is_generic = scheme_name == GENERIC_SCHEME
-    with _field_errors("options"):
-        options = _options(form["options"]) if is_generic else None
-    with _field_errors("options" if is_generic else "scheme"):
-        # The function is called twice. The first call finds the problems of the scheme, and the second call finds those
-        # of the handshakes. So the page shows each problem at its own field.
-        compatibility.compatible_scheme(mode, scheme_name, options, answers_handshakes=False)
-    with _field_errors("handshakes"):
-        handshakes = form.is_checked("handshakes") and is_signed
-        scheme = compatibility.compatible_scheme(mode, scheme_name, options, answers_handshakes=handshakes)
-    with _field_errors("delivery_id_header"):
-        header = compatibility.compatible_delivery_id_header(scheme, form.optional("delivery_id_header"))
-    with _field_errors("event_header"):
-        event_header = compatibility.compatible_event_header(scheme, scheme_name, form.optional("event_header"))
-    with _field_errors("allowed_networks"):
-        networks = usable_networks(_networks(form))
-    with _field_errors("expect_every"):
-        expect_every = usable_expect_every(form.optional("expect_every"))
-    secret, secret_name = None, form.optional("secret_name")
-    if form["secret_from"] == "own":
-        with _field_errors("secret"):
-            secret = form["secret"]
-            compatibility.refuse_unfit_secret(mode, scheme, usable_secret(secret))
+    if source["auth_mode"] != AuthMode.SIGNATURE:
+        source |= dict.fromkeys(SIGNATURE_FIELDS)
+    elif source["signature_scheme"] != GENERIC_SCHEME:
+        source["signature_options"] = None
+    name = source["secret_name"]
     if form["secret_from"] == "team":
-        with _field_errors("team_secret"):
-            secret_name = management.secrets.get(may, form["team_secret"]).name
-    elif secret_name is not None:
-        with _field_errors("secret_name"):
-            usable_secret_name(secret_name)
-            if any(existing.name == secret_name for existing in management.secrets.all(may)):
-                raise Conflict(f"Team secret {secret_name} already exists. Select it, or choose another name.")
-    with _field_errors("team_secret" if form["secret_from"] == "team" else ""):
-        return management.webhooks.create(
-            may,
-            name,
-            auth_mode=mode,
-            signature_scheme=scheme_name,
-            signature_options=options,
-            answers_handshakes=handshakes,
-            secret=secret,
-            secret_name=secret_name,
-            delivery_id_header=header,
-            event_header=event_header,
-            allowed_networks=networks,
-            expect_every=expect_every,
-        )
+        source["secret_name"] = form["team_secret"]
+        if all(existing.name != form["team_secret"] for existing in management.secrets.all(may)):
+            raise Conflict("Select a team secret.", pointer="/secret_name")
+    elif any(existing.name == name for existing in management.secrets.all(may)):
+        raise Conflict(f"Team secret {name} already exists. Select it, or choose another name.", pointer="/secret_name")
+    return management.webhooks.create(may, source, form["/secret"] if form["secret_from"] == "own" else None)
+
+
+def _problems_by_control(error: HookmillError) -> dict[str, str]:
+    """The error texts by the names of the controls, which are pointers; "" for the form as a whole."""
+    problems: dict[str, str] = {}
+    faults = error.faults if isinstance(error, Invalid) else ()
+    for fault in faults or (Fault(error.pointer if isinstance(error, Conflict) else "", str(error)),):
+        control = pointer_to(steps_of(fault.pointer)[:1])
+        problems[control] = f"{problems[control]}\n{fault.message}" if control in problems else fault.message
+    return problems
 
 
 def _form_page(
-    context: PageContext, may: MayManage, form: SubmittedForm, *, problem: str = "", field: str = ""
+    context: PageContext, may: MayManage, form: SubmittedForm, problems: Mapping[str, str] | None = None
 ) -> Response:
     management = context.management
     return context.page(
         "webhook-new.html",
-        status=422 if problem else 200,
+        status=422 if problems else 200,
         may=may,
         form=form,
-        problem=problem,
-        field=field,
+        fields=_fields(),
+        problems=problems or {},
         schemes=_scheme_choices(),
-        help=_scheme_help(form["scheme"]),
+        help=_scheme_help(form["/signature_scheme"]),
         generic=GENERIC_SCHEME,
         generic_options=GenericHmac.__struct_fields__,
         secrets=[secret for secret in management.secrets.all(may) if secret.has_value and not secret.for_runs],
         webhook_count=len(management.webhooks.all(may)),
         limit=management.config.webhooks_per_factory,
     )
+
+
+@cache
+def _fields() -> Mapping[str, Mapping[str, Any]]:
+    """The fields of `WebhookSpec` for templates: their schemas, and what these don't say for a control."""
+    schemas, _ = spec.schemas(WebhookSpec, ref_template="{name}")
+    return {
+        name: schema
+        | {
+            "title": spec.title(schemas, name),
+            "is_required": "default" not in schema,
+            "is_list": schema.get("type") == "array",
+        }
+        for name, schema in schemas.items()
+    }
 
 
 def _page_with_new_secret(
@@ -220,13 +195,20 @@ def show(context: PageContext, may: MayView) -> Response:
 
 
 def _webhook_page(
-    context: PageContext, may: MayView, webhook: Webhook, *, problem: str = "", section: str = ""
+    context: PageContext,
+    may: MayView,
+    webhook: Webhook,
+    *,
+    problem: str = "",
+    section: str = "",
+    problems: Mapping[str, str] | None = None,
 ) -> Response:
+    """The page of a webhook. `problem` is shown in this section, and `problems` at the controls of its form."""
     management = context.management
     activity = management.log.activity(may).get(webhook.uid)
     return context.page(
         "webhook.html",
-        status=422 if problem else 200,
+        status=422 if section else 200,
         may=may,
         webhook=webhook,
         is_deleted=webhook.state is WebhookState.DELETED,
@@ -249,9 +231,11 @@ def _webhook_page(
         hidden_clients_warning=EVERY_CLIENT_IS_THE_PROXY
         if webhook.allowed_networks and management.config.lacks_trusted_proxies
         else None,
-        form=context.form,
+        form=context.form if problems else texts_of(webhook.spec),
+        fields=_fields(),
         problem=problem,
         section=section,
+        problems=problems or {},
     )
 
 
@@ -270,28 +254,16 @@ def disable(context: PageContext, may: MayManage) -> Response:
     )
 
 
-def rename(context: PageContext, may: MayManage) -> Response:
-    return _change(context, may, "rename", "webhook-renamed", name=context.form["name"])
-
-
-def change_header(context: PageContext, may: MayManage) -> Response:
-    return _change(
-        context, may, "delivery-id", "webhook-header", delivery_id_header=context.form.optional("delivery_id_header")
-    )
-
-
-def change_event_header(context: PageContext, may: MayManage) -> Response:
-    return _change(
-        context, may, "event-type", "webhook-event-header", event_header=context.form.optional("event_header")
-    )
-
-
-def change_networks(context: PageContext, may: MayManage) -> Response:
-    return _change(context, may, "networks", "webhook-networks", allowed_networks=_networks(context.form))
-
-
-def change_expected_time(context: PageContext, may: MayManage) -> Response:
-    return _change(context, may, "expected", "webhook-expected", expect_every=context.form.optional("expect_every"))
+def change(context: PageContext, may: MayManage) -> Response:
+    """Change the fields that the form has."""
+    form, webhook = context.form, _webhooks(context).get(may, context.parameters["uid"])
+    changes = {name: value for name, value in json_of(WebhookSpec, form).items() if form.is_checked(f"/{name}")}
+    try:
+        _webhooks(context).change(may, webhook.uid, changes)
+    except (Invalid, Conflict) as error:
+        problems = _problems_by_control(error)
+        return _webhook_page(context, may, webhook, section="change", problem=problems.pop("", ""), problems=problems)
+    return context.redirect("f", may.factory.name, "webhooks", webhook.uid, flash="webhook-changed")
 
 
 def sync(context: PageContext, may: MayManage) -> Response:
@@ -328,12 +300,6 @@ def delete(context: PageContext, may: MayManage) -> Response:
     return context.redirect("f", may.factory.name, flash="webhook-deleted")
 
 
-def _change(context: PageContext, may: MayManage, section: str, flash: str, **changes: Any) -> Response:
-    return _change_and_redirect(
-        context, may, section, flash, lambda uid: _webhooks(context).change(may, uid, **changes)
-    )
-
-
 def _change_and_redirect(
     context: PageContext, may: MayManage, section: str, flash: str, change: Callable[[str], Webhook]
 ) -> Response:
@@ -348,40 +314,6 @@ def _change_and_redirect(
 
 def _webhooks(context: PageContext) -> Webhooks:
     return context.management.webhooks
-
-
-# Reading forms
-
-
-@contextmanager
-def _field_errors(field: str) -> Iterator[None]:
-    """Convert an error inside the block to a `FieldError` of this field."""
-    try:
-        yield
-    except (Invalid, Conflict, NotFound, Forbidden) as error:
-        raise FieldError("" if isinstance(error, LimitReached) else field, str(error)) from error
-
-
-def _mode(mode: str) -> AuthMode:
-    try:
-        return AuthMode(mode)
-    except ValueError:
-        raise Invalid("Choose an authentication mode: token, url_token or signature.") from None
-
-
-def _networks(form: SubmittedForm) -> list[str]:
-    """The networks in the form's text field, separated by white space or commas."""
-    return form["allowed_networks"].replace(",", " ").split()
-
-
-def _options(options_text: str) -> dict[str, Any]:
-    try:
-        options = json.loads(options_text or "null")
-    except (ValueError, RecursionError):
-        options = None
-    if not isinstance(options, dict):
-        raise Invalid('Enter the HMAC options as a JSON object, such as {"header": "X-Signature", "encoding": "hex"}.')
-    return options
 
 
 # Providers
@@ -430,14 +362,14 @@ def _scheme_lets_hookmill_generate(scheme: Scheme, name: str) -> bool:
 
 def _event_source_in_words(webhook: Webhook) -> Markup | None:
     """Where the event type is, as the webhook's scheme defines it; None if the scheme defines no event type."""
-    scheme = compatibility.scheme_of(webhook)
+    scheme = webhook.scheme
     phrase = event_in_words(scheme, webhook.signature_scheme) if scheme is not None else None
     return _backticks_to_markup(phrase) if phrase is not None else None
 
 
 def _hookmill_generates_secret(webhook: Webhook) -> bool:
     """Whether Hookmill generates the secret, instead of the provider."""
-    scheme = compatibility.scheme_of(webhook)
+    scheme = webhook.scheme
     return scheme is None or _scheme_lets_hookmill_generate(scheme, webhook.signature_scheme or "")
 
 
@@ -456,11 +388,7 @@ PAGES: Final = (
     Page("GET", "/f/{factory}/webhooks/{uid}", show, require_viewer),
     Page("POST", "/f/{factory}/webhooks/{uid}/enable", enable, require_manager),
     Page("POST", "/f/{factory}/webhooks/{uid}/disable", disable, require_manager),
-    Page("POST", "/f/{factory}/webhooks/{uid}/rename", rename, require_manager),
-    Page("POST", "/f/{factory}/webhooks/{uid}/delivery-id-header", change_header, require_manager),
-    Page("POST", "/f/{factory}/webhooks/{uid}/event-header", change_event_header, require_manager),
-    Page("POST", "/f/{factory}/webhooks/{uid}/networks", change_networks, require_manager),
-    Page("POST", "/f/{factory}/webhooks/{uid}/expected", change_expected_time, require_manager),
+    Page("POST", "/f/{factory}/webhooks/{uid}/change", change, require_manager),
     Page("POST", "/f/{factory}/webhooks/{uid}/sync", sync, require_manager),
     Page("POST", "/f/{factory}/webhooks/{uid}/supply", supply, require_manager),
     Page("POST", "/f/{factory}/webhooks/{uid}/rotate", rotate, require_manager),

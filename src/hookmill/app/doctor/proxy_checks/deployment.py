@@ -69,13 +69,9 @@ class TemporaryWebhooks:
         secret = None
         if scheme is not None:
             secret = example_secret(scheme_named(scheme, None), os.urandom(ENTROPY_BYTES))
-        created = self._management.probes.create(
-            self._may,
-            auth_mode=AuthMode.TOKEN if scheme is None else AuthMode.SIGNATURE,
-            signature_scheme=scheme,
-            secret=secret,
-            delivery_id_header=ID_HEADER if scheme is None else None,
-        )
+        by_token = {"delivery_id_header": ID_HEADER}
+        signed = {"auth_mode": AuthMode.SIGNATURE, "signature_scheme": scheme}
+        created = self._management.probes.create(self._may, by_token if scheme is None else signed, secret)
         secret = secret or created.reveal()
         authorization = [("Authorization", f"Bearer {secret}")] if scheme is None else []
         return ProbeWebhook(uid=created.webhook.uid, secret=secret, authorization=authorization)

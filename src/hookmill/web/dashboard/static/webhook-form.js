@@ -7,7 +7,7 @@ for (const form of document.querySelectorAll("form[data-webhook-form]")) {
   const value = (name) => {
     // "yes" if the selected scheme can answer handshakes. This is no field of the form.
     if (name === "handshakes") {
-      const scheme = form.elements.scheme.selectedOptions[0];
+      const scheme = form.elements["/signature_scheme"].selectedOptions[0];
       return scheme && "handshakes" in scheme.dataset ? "yes" : "no";
     }
     return form.elements[name] ? form.elements[name].value : "";
@@ -24,7 +24,7 @@ for (const form of document.querySelectorAll("form[data-webhook-form]")) {
   for (const element of form.querySelectorAll("[data-hidden-by-script]")) element.hidden = true;
   updateVisibility();
 
-  const name = form.elements.name, secretName = form.elements.secret_name;
+  const name = form.elements["/name"], secretName = form.elements["/secret_name"];
   if (name && secretName) {
     // Like `suggested_secret_name` on the server. `NAME` stands for a name that is not typed yet.
     const suggestSecretName = () => {
