@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hookmill.domain.delivery import Delivery
-from hookmill.domain.errors import Conflict, Invalid
+from hookmill.domain.errors import Conflict
 from hookmill.domain.ids import delivery_id
 from hookmill.domain.signatures import catalogue
 from hookmill.domain.signatures.rule import scheme_named
@@ -324,28 +324,3 @@ def test_new_event_header_applies_immediately_in_another_process(world):
     other.post(webhook, b"2", headers={"X-Kind": "paid"})
 
     assert [row.event for row in world.log(webhook)] == ["paid", None]
-
-
-@pytest.mark.parametrize(
-    ("options", "header", "message"),
-    [
-        (MODES[0], "Authorization", "Authorization carries credentials, and event types are stored and shown"),
-        (MODES[0], "Host", "Host belongs to the connection"),
-        (MODES[0], "X Kind", "'X Kind' is not a header name"),
-        (MODES[2], "x-signature", "x-signature is part of the sender's signature"),
-        (
-            {"auth_mode": AuthMode.SIGNATURE, "signature_scheme": "github"},
-            "X-Kind",
-            "is read from the header x-github-event",
-        ),
-    ],
-)
-def test_unusable_event_header_is_rejected(world, options, header, message):
-    with pytest.raises(Invalid, match=message):
-        world.webhook(event_header=header, **options)
-
-    webhook = world.webhook(**options)
-    with pytest.raises(Invalid, match=message):
-        world.management.webhooks.change(world.may, webhook.webhook.uid, {"event_header": header})
-
-    assert world.management.webhooks.get(world.may, webhook.webhook.uid).event_header is None

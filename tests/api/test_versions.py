@@ -2,6 +2,7 @@
 
 import pytest
 
+from hookmill.domain.webhook import WebhookSpec
 from tests.api.client import StockedFactory
 
 WEBHOOKS = "/factories/default/webhooks"
@@ -76,3 +77,43 @@ def test_unchanged_resource_is_answered_304(api, stocked):
 
 def test_if_match_does_not_create_an_unknown_resource(api):
     assert api.patch(f"{WEBHOOKS}/wh_000", {"name": "x"}, headers={"If-Match": "*"}).status == 404
+
+
+def test_patch_with_the_fields_of_a_webhook_changes_nothing(api):
+    fields = {
+        "name": "orders",
+        "auth_mode": "signature",
+        "signature_scheme": "hmac",
+        "signature_options": {"header": "X-Signature"},
+        "delivery_id_header": "X-Id",
+        "event_header": "X-Kind",
+        "allowed_networks": ["192.0.2.0/24"],
+        "expect_every": "90m",
+        "enabled": False,
+    }
+    path = f"{WEBHOOKS}/{api.post(WEBHOOKS, fields).json['uid']}"
+    before = api.get(path)
+    entries = api.get("/factories/default/audit-log").json
+
+    patched = api.patch(path, {name: before.json[name] for name in WebhookSpec.__struct_fields__})
+
+    assert (patched.status, patched.json, patched.headers["etag"]) == (200, before.json, before.headers["etag"])
+    assert api.get("/factories/default/audit-log").json == entries
+
+
+def test_patch_changes_the_authentication_of_a_webhook(api):
+    created = api.post(
+        WEBHOOKS, {"name": "orders", "auth_mode": "signature", "signature_scheme": "standard_webhooks"}
+    ).json
+    path = f"{WEBHOOKS}/{created['uid']}"
+
+    refused = api.patch(path, {"auth_mode": "token"})
+    changed = api.patch(path, {"auth_mode": "token", "signature_scheme": None}).json
+
+    assert [error["pointer"] for error in refused.json["errors"]] == ["/signature_scheme"]
+    assert (changed["auth_mode"], changed["signature_scheme"]) == ("token", None)
+    assert api.get("/factories/default/audit-log").json["items"][0]["details"] == {
+        "auth_mode": "token",
+        "signature_scheme": None,
+        "before": {"auth_mode": "signature", "signature_scheme": "standard_webhooks"},
+    }

@@ -4,7 +4,7 @@ import getpass
 
 
 def test_list_shows_actor_action_and_channel_newest_first(webhook, hookmill):
-    hookmill("webhook", "rename", "source", "orders")
+    hookmill("webhook", "change", "source", "--name", "orders")
 
     header, *rows = hookmill("audit", "list").out.splitlines()
 
@@ -30,7 +30,7 @@ def test_list_shows_actor_action_and_channel_newest_first(webhook, hookmill):
 
 
 def test_entry_in_json_names_actor_and_subject(webhook, hookmill):
-    hookmill("webhook", "rename", "source", "orders")
+    hookmill("webhook", "change", "source", "--name", "orders")
 
     entry = hookmill("audit", "list", "--limit", "1", "--json").json["items"][0]
 

@@ -76,12 +76,6 @@ def test_create_with_an_existing_secret_says_where_senders_put_it(webhook, hookm
     assert "curl" not in output
 
 
-def test_rename_prints_the_old_and_the_new_name(webhook, hookmill):
-    output = hookmill("webhook", "rename", "source", "orders").out
-
-    assert output == f"Webhook source ({webhook['uid']}) is now named orders. Its URL is unchanged.\n"
-
-
 def test_sync_adopts_the_newest_value_of_the_team_secret(webhook, hookmill):
     hookmill("secret", "replace", "WEBHOOK_SOURCE_SECRET")
     before = hookmill("webhook", "show", "source").out
@@ -125,48 +119,54 @@ def test_rotate_names_the_other_webhooks_with_the_same_secret(webhook, hookmill)
     assert output.endswith("  # other\n")
 
 
-def test_event_header_is_stored_and_shown(log, hookmill):
-    webhook = hookmill("webhook", "create", "orders", "--event-header", "X-Kind", "--json").json
+@pytest.mark.parametrize(
+    ("option", "given", "field", "stored", "line"),
+    [
+        ("--name", ["returns"], "name", "returns", "Name  returns"),
+        ("--secret-name", ["OTHER"], "secret_name", "OTHER", "Secret name  OTHER"),
+        ("--delivery-id-header", ["X-Id"], "delivery_id_header", "X-Id", "Delivery id header  X-Id"),
+        ("--event-header", ["X-Kind"], "event_header", "X-Kind", "Event type header  X-Kind"),
+        (
+            "--allowed-network",
+            ["::1/128", "10.0.0.1"],
+            "allowed_networks",
+            ["10.0.0.1", "::1"],
+            "networks  10.0.0.1, ::1",
+        ),
+        ("--expect-every", ["90m"], "expect_every", "1h30m", "Expect a delivery every  1h30m"),
+    ],
+)
+def test_field_is_set_shown_and_reset(log, hookmill, option, given, field, stored, line):
+    hookmill("secret", "create", "OTHER")
+    default = hookmill("webhook", "create", "orders", "--json").json
+    options = [text for value in given for text in (option, value)]
+    changed = hookmill("webhook", "change", default["uid"], *options).out
+    shown = hookmill("webhook", "show", default["uid"], "--json").json
+    reset = [] if field in ("name", "secret_name") else ["--reset", field]
 
-    assert webhook["event_header"] == "X-Kind"
-    assert "Event type header  X-Kind\n" in hookmill("webhook", "show", "orders").out
+    assert changed.endswith(f"{line}\n")
+    assert shown[field] == stored
+    if reset:
+        assert hookmill("webhook", "change", default["uid"], *reset, "--json").json[field] == default[field]
 
 
-def test_networks_are_printed_in_one_form_and_can_be_changed(log, hookmill):
-    created = hookmill(
-        "webhook", "create", "orders", "--allowed-network", "192.0.2.0/24", "--allowed-network", "::1/128", "--json"
-    ).json
-    shown = hookmill("webhook", "show", "orders").out
-    changed = hookmill("webhook", "change", "orders", "--allowed-network", "10.0.0.0/8").out
-    opened = hookmill("webhook", "change", "orders", "--any-network")
+def test_authentication_is_changed_with_the_fields_that_need_it(log, hookmill):
+    hookmill("webhook", "create", "orders", "--mode", "signature", "--scheme", "standard_webhooks")
 
-    assert created["allowed_networks"] == ["192.0.2.0/24", "::1"]
-    assert "Allowed networks  192.0.2.0/24, ::1\n" in shown
-    label = f"Webhook orders ({created['uid']})"
-    assert changed == f"{label} is changed.\nAllowed networks  10.0.0.0/8\n"
-    assert opened.out == f"{label} is changed.\nAllowed networks  not set\n"
-    assert opened.err == ""
-    assert "Allowed networks" not in hookmill("webhook", "show", "orders").out
+    refused = hookmill("webhook", "change", "orders", "--mode", "token", exit_code=1)
+    changed = hookmill("webhook", "change", "orders", "--mode", "token", "--reset", "signature_scheme", "--json").json
+    hookmill("webhook", "change", "orders", "--scheme", "slack", "--reset", "signature_scheme", exit_code=2)
 
-
-def test_expected_time_is_set_shown_and_removed(log, hookmill):
-    created = hookmill("webhook", "create", "orders", "--expect-every", "90m", "--json").json
-    shown = hookmill("webhook", "show", "orders").out
-    both = hookmill("webhook", "change", "orders", "--any-network", "--expect-every", "1d").out
-    removed = hookmill("webhook", "change", "orders", "--expect-none").out
-    hookmill("webhook", "change", "orders", "--expect-none", "--expect-every", "1d", exit_code=2)
-
-    label = f"Webhook orders ({created['uid']})"
-    assert created["expect_every"] == "1h30m"
-    assert "Expect a delivery every  1h30m\n" in shown
-    assert both == (f"{label} is changed.\nAllowed networks         not set\nExpect a delivery every  1d\n")
-    assert removed == f"{label} is changed.\nExpect a delivery every  not set\n"
+    assert "can only be used with auth mode signature" in refused.err
+    assert (changed["auth_mode"], changed["signature_scheme"]) == ("token", None)
 
 
 def test_unclear_network_is_refused_and_changes_nothing(webhook, hookmill):
     refused = hookmill("webhook", "change", "source", "--allowed-network", "10.1.2.3/8", exit_code=1)
     hookmill("webhook", "change", "source", exit_code=2)
-    hookmill("webhook", "change", "source", "--any-network", "--allowed-network", "10.0.0.0/8", exit_code=2)
+    hookmill(
+        "webhook", "change", "source", "--reset", "allowed_networks", "--allowed-network", "10.0.0.0/8", exit_code=2
+    )
 
     assert "Write 10.0.0.0/8 for the whole network, or 10.1.2.3 for this address alone." in refused.err
     assert hookmill("webhook", "show", "source", "--json").json["allowed_networks"] == []

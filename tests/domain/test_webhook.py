@@ -5,9 +5,11 @@ import pytest
 from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import FactoryId, WebhookUid
 from hookmill.domain.name import usable_name
+from hookmill.domain.spec import read
 from hookmill.domain.webhook import (
     AuthMode,
     Webhook,
+    WebhookSpec,
     WebhookState,
     usable_delivery_id_header,
     usable_event_header,
@@ -92,6 +94,77 @@ def test_header_that_belongs_to_the_connection_is_refused(name):
     for usable in (usable_delivery_id_header, usable_event_header):
         with pytest.raises(Invalid, match="belongs to the connection"):
             usable(name)
+
+
+def faults_of(source: dict[str, object]) -> list[tuple[str, str]]:
+    with pytest.raises(Invalid) as refused:
+        read(WebhookSpec, {"name": "source", **source})
+    return [(fault.pointer, fault.message) for fault in refused.value.faults]
+
+
+GITHUB = {"auth_mode": "signature", "signature_scheme": "github"}
+HMAC = {"auth_mode": "signature", "signature_scheme": "hmac"}
+
+
+@pytest.mark.parametrize(
+    ("source", "pointer", "message"),
+    [
+        ({"name": 7}, "/name", "name must be text of 1 to 100 characters."),
+        ({"name": "a\nb"}, "/name", "A webhook's name must have 1 to 100 characters"),
+        ({"auth_mode": "basic"}, "/auth_mode", "auth_mode must be token, url_token or signature."),
+        ({"eventHeader": "X"}, "/eventHeader", "Unknown field 'eventHeader'. Did you mean event_header?"),
+        ({"secret_name": "a-b"}, "/secret_name", "This can't name a team secret."),
+        ({"delivery_id_header": "Host"}, "/delivery_id_header", "Host belongs to the connection"),
+        ({"event_header": 5}, "/event_header", "event_header must be the name of a header."),
+        ({"allowed_networks": "10.0.0.0/8"}, "/allowed_networks", "allowed_networks must be a list of networks"),
+        ({"allowed_networks": ["::1", "x"]}, "/allowed_networks/1", "'x' is not a network."),
+        ({"allowed_networks": ["10.0.0.1"] * 65}, "/allowed_networks", "There are 65 networks, and a webhook can have"),
+        ({"expect_every": "31d"}, "/expect_every", "'31d' is not between 5m and 30d"),
+        ({"signature_scheme": "github"}, "/signature_scheme", "A signature scheme can only be used with auth mode"),
+        ({"signature_options": {}}, "/signature_options", "Signature options can only be used with auth mode"),
+        ({"answers_handshakes": True}, "/answers_handshakes", "Answering handshakes can only be used with auth mode"),
+        ({"auth_mode": "signature"}, "/signature_scheme", "Auth mode signature needs a signature scheme. Allowed are:"),
+        (
+            GITHUB | {"signature_scheme": "gihub"},
+            "/signature_scheme",
+            "'gihub' is not a signature scheme.",
+        ),
+        (GITHUB | {"signature_options": {}}, "/signature_options", "Only the scheme hmac has signature options"),
+        (GITHUB | {"answers_handshakes": True}, "/answers_handshakes", "GitHub sends no signed challenges."),
+        (GITHUB | {"event_header": "X-Kind"}, "/event_header", "The event type of github is read from the header"),
+        (
+            GITHUB | {"delivery_id_header": "X-Hub-Signature-256"},
+            "/delivery_id_header",
+            "X-Hub-Signature",
+        ),
+        (HMAC, "/signature_options", "The options of the scheme hmac can't be read: Object missing"),
+        (HMAC | {"signature_options": {"header": 5}}, "/signature_options/header", "The options of the scheme hmac"),
+        (HMAC | {"signature_options": {"header": "X", "content": "x"}}, "/signature_options/content", "content of the"),
+    ],
+)
+def test_fault_of_a_spec_has_its_pointer(source, pointer, message):
+    [(found, text)] = faults_of(source)
+
+    assert found == pointer
+    assert text.startswith(message)
+
+
+def test_all_faults_of_fields_are_reported_together():
+    source = {"secret_name": "9", "event_header": "Cookie", "allowed_networks": ["x", "y"], "enabled": 1}
+
+    assert [pointer for pointer, _ in faults_of(source)] == [
+        "/secret_name",
+        "/event_header",
+        "/allowed_networks/0",
+        "/allowed_networks/1",
+        "/enabled",
+    ]
+
+
+def test_fields_get_their_normal_form():
+    spec = read(WebhookSpec, {"name": " a ", "allowed_networks": ["::1/128", "10.0.0.1"], "expect_every": "24h"})
+
+    assert (spec.name, spec.allowed_networks, spec.expect_every) == ("a", ("10.0.0.1", "::1"), "1d")
 
 
 def make_webhook(mode: AuthMode) -> Webhook:

@@ -105,7 +105,6 @@ BASE_INPUTS: Final[Mapping[str, Mapping[str, str]]] = {
     "webhook disable": {"name_or_uid": "{webhook}"},
     "webhook enable": {"name_or_uid": "{webhook}"},
     "webhook list": {},
-    "webhook rename": {"name_or_uid": "{webhook}", "new_name": "{webhook}"},
     "webhook rotate": {"name_or_uid": "{webhook}"},
     "webhook show": {"name_or_uid": "{webhook}"},
     "webhook sync": {"name_or_uid": "{webhook}"},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from json import dumps
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, assert_never
 
@@ -27,7 +27,7 @@ from hookmill.domain import spec
 from hookmill.domain.networks import EVERY_CLIENT_IS_THE_PROXY
 from hookmill.domain.sample import curl_line
 from hookmill.domain.text import shown
-from hookmill.domain.webhook import SIGNATURE_FIELDS, TOKEN_PLACEHOLDER, AuthMode, Webhook, WebhookSpec, WebhookState
+from hookmill.domain.webhook import TOKEN_PLACEHOLDER, AuthMode, Webhook, WebhookSpec, WebhookState
 from hookmill.presentation.view import plain
 from hookmill.presentation.webhook import WebhookView, WebhookWithSecretView
 
@@ -47,12 +47,14 @@ _FIELDS, _ = spec.schemas(WebhookSpec, ref_template="{name}")
 
 def _option(field: str, *names: str, metavar: str | None = None) -> Any:
     """The option for a field of `WebhookSpec`."""
-    return typer.Option(*names, metavar=metavar, help=_FIELDS[field]["description"])
+    remark = " May be repeated." if _FIELDS[field].get("type") == "array" else ""
+    return typer.Option(*names, metavar=metavar, help=_FIELDS[field]["description"] + remark)
 
 
 Mode: TypeAlias = Annotated[AuthMode | None, _option("auth_mode", "--mode")]
 SchemeName: TypeAlias = Annotated[str | None, _option("signature_scheme", "--scheme", metavar="NAME")]
 Signature: TypeAlias = Annotated[str | None, _option("signature_options", "--signature", metavar="JSON")]
+Handshakes: TypeAlias = Annotated[bool | None, _option("answers_handshakes", "--handshakes/--no-handshakes")]
 SecretName: TypeAlias = Annotated[str | None, _option("secret_name", metavar="NAME")]
 DeliveryIdHeader: TypeAlias = Annotated[str | None, _option("delivery_id_header", metavar="HEADER")]
 EventHeader: TypeAlias = Annotated[str | None, _option("event_header", metavar="HEADER")]
@@ -60,40 +62,29 @@ AllowedNetworks: TypeAlias = Annotated[
     list[str] | None, _option("allowed_networks", "--allowed-network", metavar="NETWORK")
 ]
 ExpectEvery: TypeAlias = Annotated[str | None, _option("expect_every", metavar="TIME")]
+Enabled: TypeAlias = Annotated[bool | None, _option("enabled", "--enabled/--disabled")]
 
 
 @commands.command()
 def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help=_FIELDS["name"]["description"], show_default=False)],
-    mode: Mode = AuthMode.TOKEN,
-    scheme: SchemeName = None,
-    signature: Signature = None,
-    handshakes: Annotated[bool, _option("answers_handshakes", "--handshakes")] = False,
+    auth_mode: Mode = AuthMode.TOKEN,
+    signature_scheme: SchemeName = None,
+    signature_options: Signature = None,
+    answers_handshakes: Handshakes = None,
     secret_from_stdin: options.SecretFromStdin = False,
     secret_name: SecretName = None,
     delivery_id_header: DeliveryIdHeader = None,
     event_header: EventHeader = None,
-    allowed_network: AllowedNetworks = None,
+    allowed_networks: AllowedNetworks = None,
     expect_every: ExpectEvery = None,
-    disabled: Annotated[bool, typer.Option("--disabled", help="Create it disabled: senders get 404.")] = False,
+    enabled: Enabled = None,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
     """Create a webhook. A generated secret is printed only once."""
+    source = _given_fields(locals())
     secret = inputs.read_new_secret() if secret_from_stdin else None
-    source = {
-        "name": name,
-        "auth_mode": mode,
-        "signature_scheme": scheme,
-        "signature_options": _signature_options(signature),
-        "answers_handshakes": handshakes,
-        "secret_name": secret_name,
-        "delivery_id_header": delivery_id_header,
-        "event_header": event_header,
-        "allowed_networks": allowed_network,
-        "expect_every": expect_every,
-        "enabled": not disabled,
-    }
     with factory_session(factory) as session:
         created = session.management.webhooks.create(session.may, source, secret)
         view = WebhookWithSecretView.showing_secret(session.management, created, is_generated=secret is None)
@@ -197,87 +188,31 @@ def disable(
 
 
 @commands.command()
-def rename(
-    name_or_uid: WebhookArgument,
-    new_name: Annotated[str, typer.Argument(metavar="NEW", help="The new name.", show_default=False)],
-    factory: options.FactoryName = "default",
-    json: options.AsJson = False,
-) -> None:
-    """Rename a webhook. Its uid, URL, secret and log stay."""
-    with factory_session(factory) as session:
-        before = session.management.webhooks.get(session.may, name_or_uid)
-        webhook = session.management.webhooks.change(session.may, before.uid, {"name": new_name})
-        view = WebhookView.of(session.management, webhook)
-    if json:
-        print_json(view)
-        return
-    print_line(
-        f"Webhook {shown(before.name)} ({webhook.uid}) is now named {shown(webhook.name)}. Its URL is unchanged."
-    )
-
-
-@commands.command()
 def change(
     name_or_uid: WebhookArgument,
-    name: Annotated[str | None, typer.Option("--name", metavar="NEW", help="The new name.")] = None,
-    mode: Mode = None,
-    scheme: SchemeName = None,
-    signature: Signature = None,
-    no_scheme: Annotated[
-        bool, typer.Option("--no-scheme", help="Verify no signatures and answer no challenges.")
-    ] = False,
-    handshakes: Annotated[bool | None, _option("answers_handshakes", "--handshakes/--no-handshakes")] = None,
+    name: Annotated[str | None, _option("name", metavar="NEW")] = None,
+    auth_mode: Mode = None,
+    signature_scheme: SchemeName = None,
+    signature_options: Signature = None,
+    answers_handshakes: Handshakes = None,
     secret_name: SecretName = None,
     delivery_id_header: DeliveryIdHeader = None,
-    no_delivery_id_header: Annotated[
-        bool, typer.Option("--no-delivery-id-header", help="Read no event id from a header of your choice.")
-    ] = False,
     event_header: EventHeader = None,
-    no_event_header: Annotated[
-        bool, typer.Option("--no-event-header", help="Read no event type from a header of your choice.")
-    ] = False,
-    allowed_network: AllowedNetworks = None,
-    any_network: Annotated[
-        bool, typer.Option("--any-network", help="Accept deliveries from every network again.")
-    ] = False,
+    allowed_networks: AllowedNetworks = None,
     expect_every: ExpectEvery = None,
-    expect_none: Annotated[
-        bool, typer.Option("--expect-none", help="Raise no alarm if no delivery is accepted.")
-    ] = False,
+    enabled: Enabled = None,
+    reset: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FIELD", help="Reset a field to its default, such as event_header. May be repeated."),
+    ] = None,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
-    """Change a webhook. Fields without an option keep their values."""
-    inputs.require_at_most_one(scheme=scheme, no_scheme=no_scheme)
-    inputs.require_at_most_one(delivery_id_header=delivery_id_header, no_delivery_id_header=no_delivery_id_header)
-    inputs.require_at_most_one(event_header=event_header, no_event_header=no_event_header)
-    inputs.require_at_most_one(allowed_network=allowed_network, any_network=any_network)
-    inputs.require_at_most_one(expect_every=expect_every, expect_none=expect_none)
-    changes: dict[str, Any] = without_none(
-        {
-            "name": name,
-            "auth_mode": mode,
-            "signature_scheme": scheme,
-            "signature_options": _signature_options(signature),
-            "answers_handshakes": handshakes,
-            "secret_name": secret_name,
-            "delivery_id_header": delivery_id_header,
-            "event_header": event_header,
-            "allowed_networks": allowed_network or None,
-            "expect_every": expect_every,
-        }
-    )
-    for is_reset, fields in (
-        (no_scheme, tuple(SIGNATURE_FIELDS)),
-        (no_delivery_id_header, ("delivery_id_header",)),
-        (no_event_header, ("event_header",)),
-        (any_network, ("allowed_networks",)),
-        (expect_none, ("expect_every",)),
-    ):
-        if is_reset:
-            changes |= dict.fromkeys(fields)
-    if not changes:
-        raise typer.BadParameter("give at least one option with the new value of a field")
+    """Change a webhook. The fields that you leave out stay."""
+    given = _given_fields(locals())
+    changes = given | dict.fromkeys(reset or ())
+    if not changes or given.keys() & set(reset or ()):
+        raise typer.BadParameter("give the new value of at least one field, or reset it, but not both")
     with factory_session(factory) as session:
         webhook = session.management.webhooks.change(session.may, name_or_uid, changes)
         view = WebhookView.of(session.management, webhook)
@@ -360,8 +295,12 @@ def delete(
     print_line(f"Webhook {shown(webhook.name)} ({webhook.uid}) is deleted. Senders get 404.")
 
 
-def _signature_options(text: str | None) -> Any:
-    return inputs.parse_json(text, "--signature") if text is not None else None
+def _given_fields(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of `WebhookSpec` among a command's parameters. A parameter without its option is None or empty."""
+    fields = {name: parameters[name] for name in WebhookSpec.__struct_fields__ if parameters.get(name, []) != []}
+    if (options_text := fields.get("signature_options")) is not None:
+        fields["signature_options"] = inputs.parse_json(options_text, "--signature")
+    return without_none(fields)
 
 
 def _field_texts(webhook: Webhook, fields: Container[str]) -> list[tuple[str, str]]:

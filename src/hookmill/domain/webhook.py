@@ -161,8 +161,8 @@ class WebhookSpec(Spec, frozen=True, kw_only=True):
     secret_name: Annotated[
         SecretName | None,
         Meta(
-            description="The name of the team secret that the webhook uses. If there is none of this name, it is "
-            "created. By default, a new one with a suggested name.",
+            description="The name of the team secret that the webhook uses. By default, a new one with a "
+            "suggested name.",
             extra={"usable": usable_secret_name},
         ),
     ] = None
@@ -198,8 +198,8 @@ class WebhookSpec(Spec, frozen=True, kw_only=True):
         ExpectedTime | None,
         Meta(
             title="Expect a delivery every",
-            description="An alarm is raised if no delivery is accepted for this time, in days, hours and minutes. "
-            "By default, never.",
+            description="An alarm is raised if no delivery is accepted for this time: 5 minutes to 30 days. By "
+            "default, never.",
             examples=["1h", "1d12h"],
             extra={"usable": usable_expect_every},
         ),

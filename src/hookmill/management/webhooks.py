@@ -59,9 +59,7 @@ class Webhooks(Operations):
         `LimitReached` at the factory's limit.
         """
         spec = read(WebhookSpec, source)
-        supplied_secret = usable_secret(secret) if secret is not None else None
-        if supplied_secret is not None:
-            _refuse_unfit_secret(spec, supplied_secret)
+        supplied_secret = _supplied_secret(spec, secret)
         with self._installation.changing_definition(may) as change:
             tx = change.tx
             limit = self._installation.config.webhooks_per_factory
@@ -156,13 +154,10 @@ class Webhooks(Operations):
         The old secret stops working in every process before this returns. Raises `Invalid` if only the provider can
         make the secret and `secret` is None, and `Forbidden` like `refuse_shared_secret`.
         """
-        supplied_secret = usable_secret(secret) if secret is not None else None
         with self._installation.changing(may) as change:
             tx = change.tx
             webhook = live_webhook_named(tx, may, uid_or_name)
-            if supplied_secret is not None:
-                _refuse_unfit_secret(webhook, supplied_secret)
-            value = supplied_secret or _generate_secret(webhook)
+            value = _supplied_secret(webhook, secret) or _generate_secret(webhook)
             if value is None:
                 raise Invalid(
                     f"Only the provider can make the secret of {webhook.name!r}. Supply it: "
@@ -250,7 +245,10 @@ class Webhooks(Operations):
         if version_id is None:
             raise Conflict(f"Team secret {secret_name} has no value yet. Set it first.", pointer="/secret_name")
         value = secrets.reveal(tx, version_id, self._installation.master_keys)
-        _refuse_unfit_secret(spec, value, secret_name)
+        try:
+            _refuse_unfit_secret(spec, value)
+        except Invalid as error:
+            raise Invalid(f"Team secret {secret_name}: {error}", pointer="/secret_name") from None
         return version_id
 
     def _add_secret(
@@ -291,19 +289,26 @@ def _generate_secret(spec: WebhookSpec) -> SecretValue | None:
     return make_secret(scheme, entropy) if service_makes_secrets(scheme) and not is_alias else None
 
 
-def _refuse_unfit_secret(spec: WebhookSpec, value: SecretValue, name: str | None = None) -> None:
-    """Raises `Invalid` for a secret that could never authenticate a delivery. `name`: that of a team secret."""
+def _supplied_secret(spec: WebhookSpec, text: str | None) -> SecretValue | None:
+    """The secret that a person supplied, if any. Raises `Invalid` for an unusable one."""
+    if text is None:
+        return None
     try:
-        if spec.auth_mode is AuthMode.URL_TOKEN and not is_url_safe(value):
-            raise Invalid("A url_token secret is part of the URL. Use only letters, digits and - . _ ~.")
-        if (scheme := spec.scheme) is not None:
-            from hookmill.domain.signatures.key import prepare_key
-
-            prepare_key(scheme, value.reveal())
+        value = usable_secret(text)
+        _refuse_unfit_secret(spec, value)
     except Invalid as error:
-        if name is None:
-            raise Invalid(str(error), pointer="/secret") from None
-        raise Invalid(f"Team secret {name}: {error}", pointer="/secret_name") from None
+        raise Invalid(str(error), pointer="/secret") from None
+    return value
+
+
+def _refuse_unfit_secret(spec: WebhookSpec, value: SecretValue) -> None:
+    """Raises `Invalid` for a secret that could never authenticate a delivery."""
+    if spec.auth_mode is AuthMode.URL_TOKEN and not is_url_safe(value):
+        raise Invalid("A url_token secret is part of the URL. Use only letters, digits and - . _ ~.")
+    if (scheme := spec.scheme) is not None:
+        from hookmill.domain.signatures.key import prepare_key
+
+        prepare_key(scheme, value.reveal())
 
 
 def sharing_of(tx: Transaction, may: MayManage, secret_id: SecretId) -> "SecretSharing":

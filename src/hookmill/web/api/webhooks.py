@@ -49,6 +49,8 @@ def create_webhook(
 ) -> Response:
     """Creates a webhook. Only this response has the secret that the service generates, and the complete URL.
 
+    If no team secret has the name `secret_name`, the webhook's secret is stored under this name.
+
     With some signature schemes, only the provider can generate the secret. If you omit it, the webhook is created
     disabled. Rotate it with the provider's secret, and then enable it.
     """
