@@ -187,7 +187,7 @@ def test_filter_is_tested_on_one_delivery_and_on_the_latest_ones(api, stocked):
 @pytest.mark.parametrize("path", ["filter-tests", "backtests"])
 def test_invalid_draft_is_refused_with_pointers_into_the_body(api, stocked, path):
     delivery = {"delivery_id": stocked.delivery} if path == "filter-tests" else {}
-    draft = {"filter": {"action": {"equals": 1}}, "event": ["push", "a\tb"]}
+    draft = {"filter": {"action": {"equals": 1}}, "event": ["push", ""]}
 
     refused = api.post(f"{FACTORY}/{path}", delivery | draft)
 

@@ -52,8 +52,7 @@ def test_triggers_can_be_sent_back_as_they_were_read(api, stocked):
     before = api.get(path).json
     after = api.patch(path, {"triggers": before["triggers"]}).json
 
-    # Schedules follow the other triggers.
-    assert before["triggers"] == [trigger, SCHEDULE]
+    assert before["triggers"] == [SCHEDULE, trigger]
     assert after["version"] == before["version"]
 
 
@@ -67,9 +66,9 @@ def test_disabled_automation_has_no_next_time(api):
 @pytest.mark.parametrize(
     ("schedule", "pointer", "message"),
     [
-        (None, "/triggers/0/schedule", "name and cron"),
+        (None, "/triggers/0/schedule", "object with name, cron"),
         ({"name": "n", "cron": "@daily", "timezone": "Mars"}, "/triggers/0/schedule/timezone", "IANA name"),
-        ({"name": "n", "cron": "@daily", "catchUp": "none"}, "/triggers/0/schedule", "Did you mean catch_up?"),
+        ({"name": "n", "cron": "@daily", "catchUp": "none"}, "/triggers/0/schedule/catchUp", "Did you mean catch_up?"),
     ],
 )
 def test_invalid_schedule_is_refused_with_its_pointer(api, schedule, pointer, message):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from hookmill.domain.permission import Role
+from hookmill.domain.run_options import RunOptions
 from hookmill.domain.run_policy import RunPolicy
 from hookmill.web.dashboard.automation_editor import START_RULES
 from hookmill.web.dashboard.spec_form import blank
@@ -91,7 +92,8 @@ def values_on(page: bytes, names: Fields) -> dict[str, str | list[str]]:
 def test_option_is_stored_shown_kept_and_removed(dashboard, filled, stored, text, manager):
     def options() -> Any:
         [automation] = dashboard.management.automations.all(dashboard.world.may)
-        return automation.policy.as_json() | automation.options.as_json()
+        fields = automation.spec.as_json()
+        return {name: fields[name] for name in RunOptions.__struct_fields__ if name in fields}
 
     created = manager.post("/f/default/automations/new", pairs(FORM, NIGHTLY, filled))
     [automation] = dashboard.management.automations.all(dashboard.world.may)
@@ -168,7 +170,7 @@ def test_workspace_without_a_repository_is_none(dashboard, manager):
     answer = manager.post("/f/default/automations/new", pairs(FORM, NIGHTLY, both))
 
     [automation] = dashboard.management.automations.all(dashboard.world.may)
-    assert (answer.status, automation.options.workspace) == (303, None)
+    assert (answer.status, automation.workspace) == (303, None)
 
 
 def test_schedules_are_stored_shown_and_removed(dashboard, manager):
@@ -189,7 +191,7 @@ def test_schedules_are_stored_shown_and_removed(dashboard, manager):
     [changed] = dashboard.management.automations.all(dashboard.world.may)
 
     assert (created.status, saved.status) == (303, 303)
-    assert [schedule.schedule_json() for schedule in automation.schedules] == [
+    assert [schedule.as_json() for schedule in automation.schedules] == [
         {"name": "nightly", "cron": "0 3 * * *", "timezone": "Europe/Berlin"},
         {"name": "often", "cron": "@every 30m", "catch_up": "none"},
     ]

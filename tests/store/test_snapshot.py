@@ -148,9 +148,9 @@ def test_automation_with_unreadable_triggers_affects_no_other(store):
             return await snapshot.revalidate(uid)
 
     live = asyncio.run(scene())
-    assert {subscription.automation_id: subscription.triggers for subscription in live.subscriptions} == {
+    assert {subscription.automation_id: subscription.filters for subscription in live.subscriptions} == {
         broken.id: (),
-        readable.id: readable.triggers,
+        readable.id: readable.filters,
     }
 
 

@@ -1,12 +1,12 @@
 """Escapes untrusted text for display, because names, ids and payloads may contain control characters.
 
-Also suggests keys instead of unknown ones.
+Also suggests names instead of unknown ones.
 """
 
 import difflib
 import re
 import unicodedata
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Final
 
 _NEXT_WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -41,12 +41,6 @@ def trimmed_text(text: str) -> str:
 def snake_case(name: str) -> str:
     """A name in camelCase as snake_case: `auth_mode` for `authMode`."""
     return _NEXT_WORD.sub("_", name).lower()
-
-
-def key_hint(key: str, allowed: Collection[str]) -> str:
-    """The end of an error text for an unknown key: `key` in snake_case if that is allowed, else all allowed keys."""
-    likely_key = snake_case(key)
-    return f"Did you mean {likely_key}?" if likely_key in allowed else f"Allowed: {', '.join(sorted(allowed))}."
 
 
 def closest_name(name: str, names: Iterable[str]) -> str | None:
