@@ -198,12 +198,10 @@ def _webhook_page(
     context: PageContext,
     may: MayView,
     webhook: Webhook,
-    *,
-    problem: str = "",
     section: str = "",
-    problems: Mapping[str, str] | None = None,
+    error: HookmillError | None = None,
 ) -> Response:
-    """The page of a webhook. `problem` is shown in this section, and `problems` at the controls of its form."""
+    """The page of a webhook. The error is shown in this section, and at the controls of its form."""
     management = context.management
     activity = management.log.activity(may).get(webhook.uid)
     return context.page(
@@ -231,11 +229,11 @@ def _webhook_page(
         hidden_clients_warning=EVERY_CLIENT_IS_THE_PROXY
         if webhook.allowed_networks and management.config.lacks_trusted_proxies
         else None,
-        form=context.form if problems else texts_of(webhook.spec),
+        form=context.form if section == "change" else texts_of(webhook.spec),
         fields=_fields(),
-        problem=problem,
         section=section,
-        problems=problems or {},
+        problem=str(error or ""),
+        problems=_problems_by_control(error) if error is not None else {},
     )
 
 
@@ -256,14 +254,11 @@ def disable(context: PageContext, may: MayManage) -> Response:
 
 def change(context: PageContext, may: MayManage) -> Response:
     """Change the fields that the form has."""
-    form, webhook = context.form, _webhooks(context).get(may, context.parameters["uid"])
-    changes = {name: value for name, value in json_of(WebhookSpec, form).items() if form.is_checked(f"/{name}")}
-    try:
-        _webhooks(context).change(may, webhook.uid, changes)
-    except (Invalid, Conflict) as error:
-        problems = _problems_by_control(error)
-        return _webhook_page(context, may, webhook, section="change", problem=problems.pop("", ""), problems=problems)
-    return context.redirect("f", may.factory.name, "webhooks", webhook.uid, flash="webhook-changed")
+    fields = json_of(WebhookSpec, context.form)
+    changes = {name: value for name, value in fields.items() if context.form.is_checked(f"/{name}")}
+    return _change_and_redirect(
+        context, may, "change", "webhook-changed", lambda uid: _webhooks(context).change(may, uid, changes)
+    )
 
 
 def sync(context: PageContext, may: MayManage) -> Response:
@@ -287,7 +282,7 @@ def rotate(context: PageContext, may: MayManage) -> Response:
     try:
         webhook_with_secret = _webhooks(context).rotate(may, webhook.uid, supplied_secret)
     except (Invalid, Conflict, Forbidden) as error:
-        return _webhook_page(context, may, webhook, problem=str(error), section="rotate")
+        return _webhook_page(context, may, webhook, "rotate", error)
     return _page_with_new_secret(context, webhook_with_secret, is_new=False, is_supplied=supplied_secret is not None)
 
 
@@ -296,7 +291,7 @@ def delete(context: PageContext, may: MayManage) -> Response:
     try:
         _webhooks(context).delete(may, webhook.uid)
     except Conflict as error:
-        return _webhook_page(context, may, webhook, problem=str(error), section="delete")
+        return _webhook_page(context, may, webhook, "delete", error)
     return context.redirect("f", may.factory.name, flash="webhook-deleted")
 
 
@@ -308,7 +303,7 @@ def _change_and_redirect(
     try:
         change(webhook.uid)
     except (Invalid, Conflict, Forbidden) as error:
-        return _webhook_page(context, may, webhook, problem=str(error), section=section)
+        return _webhook_page(context, may, webhook, section, error)
     return context.redirect("f", may.factory.name, "webhooks", webhook.uid, flash=flash)
 
 
