@@ -80,7 +80,9 @@ BODIES: Final[Mapping[str, list[dict[str, Any]]]] = {
             "event_header": "X-Event-Type",
             "allowed_networks": ["0.0.0.0/0", "2001:db8::/32"],
             "expect_every": "1h",
-        }
+        },
+        {"auth_mode": "token", "signature_scheme": None, "signature_options": None, "answers_handshakes": False},
+        {"secret_name": "WEBHOOK_SOURCE_OF_DEFAULT_SECRET"},
     ],
     "rotate_webhook": [{"secret": "given-secret"}],
     "create_secret": [{"name": UNIQUE_NAME, "value": "given-secret", "for_runs": True}],

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import psycopg
 import pytest
+from msgspec import structs
 
 from hookmill.domain.webhook import AuthMode
 from hookmill.management import WebhookWithSecret
@@ -26,7 +27,7 @@ def test_unknown_disabled_and_deleted_webhooks_get_identical_404s(world, mode):
     world.post(disabled)
     world.management.webhooks.set_enabled(world.may, "disabled", False)
     world.management.webhooks.delete(world.may, "deleted")
-    unknown = replace(disabled, webhook=replace(disabled.webhook, uid="wh_" + "0" * 27))
+    unknown = replace(disabled, webhook=structs.replace(disabled.webhook, uid="wh_" + "0" * 27))
 
     answers = [world.post(each, token=token) for each in (unknown, disabled, deleted) for token in (None, "wrong")]
 

@@ -3,11 +3,11 @@
 import random
 import time
 from collections import defaultdict
-from dataclasses import replace
 from itertools import islice
 
 import msgspec
 import pytest
+from msgspec import structs
 from sqlalchemy.exc import IntegrityError
 
 from hookmill.domain.authentication import Authentic
@@ -313,7 +313,7 @@ def test_random_batches_are_admitted_like_single_attempts(store):
         for _ in range(chance.randrange(1, 9)):
             webhook = chance.choice(webhooks)
             if chance.random() < 0.1:
-                webhook = replace(webhook, revision=webhook.revision + 1)
+                webhook = structs.replace(webhook, revision=webhook.revision + 1)
             at = now - chance.choice([0.0, 0.0, 0.0, 3.0, 59.999_999, 60.0])
             label = chance.choice([None, None, *REJECTED])
             if label is None:

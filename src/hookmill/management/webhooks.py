@@ -284,9 +284,7 @@ def _generate_secret(spec: WebhookSpec) -> SecretValue | None:
         return generate_value(entropy)
     from hookmill.domain.signatures.key import make_secret, service_makes_secrets
 
-    # An alias is another provider that signs in the same way, and makes its own secrets.
-    is_alias = spec.signature_scheme != scheme.name
-    return make_secret(scheme, entropy) if service_makes_secrets(scheme) and not is_alias else None
+    return make_secret(scheme, entropy) if service_makes_secrets(scheme, spec.signature_scheme) else None
 
 
 def _supplied_secret(spec: WebhookSpec, text: str | None) -> SecretValue | None:

@@ -98,7 +98,7 @@ def test_printed_key_reveals_nothing(name):
 
 
 def test_only_standard_webhooks_secrets_are_generated():
-    assert [name for name in NAMES if service_makes_secrets(catalogue.find(name))] == ["standard_webhooks"]
+    assert [name for name in NAMES if service_makes_secrets(catalogue.find(name), name)] == ["standard_webhooks"]
 
 
 def test_generated_secret_contains_256_bits_and_is_a_key():

@@ -135,9 +135,12 @@ _EXPECTED_FORM: Final = {
 }
 
 
-def service_makes_secrets(scheme: Scheme) -> bool:
-    """Whether this service generates the secret if the user enters none. For other schemes, only the provider can."""
-    return scheme.secret.generated_prefix is not None
+def service_makes_secrets(scheme: Scheme, name: str | None) -> bool:
+    """Whether this service generates the secret if the user enters none. For other schemes, only the provider can.
+
+    `name` is the scheme's name or an alias: another provider, which signs in the same way and makes its own secrets.
+    """
+    return scheme.secret.generated_prefix is not None and name == scheme.name
 
 
 def make_secret(scheme: Scheme, entropy: bytes) -> SecretValue:

@@ -202,7 +202,7 @@ def _webhook_page(
     error: HookmillError | None = None,
 ) -> Response:
     """The page of a webhook. The error is shown in this section, and at the controls of its form."""
-    management = context.management
+    management, scheme = context.management, webhook.scheme
     activity = management.log.activity(may).get(webhook.uid)
     return context.page(
         "webhook.html",
@@ -223,8 +223,10 @@ def _webhook_page(
         dropped=dropped_by_reason(activity) if activity is not None else (),
         rate_limit_advice=RATE_LIMIT_ADVICE if activity is not None and activity.dropped_count(RATE_LIMITED) else "",
         help=_scheme_help(webhook.signature_scheme or ""),
-        event_source=_event_source_in_words(webhook),
-        hookmill_generates_secret=_hookmill_generates_secret(webhook),
+        event_source=_backticks_to_markup(event_in_words(scheme, webhook.signature_scheme) or "")
+        if scheme is not None
+        else "",
+        hookmill_generates_secret=scheme is None or service_makes_secrets(scheme, webhook.signature_scheme),
         options=json.dumps(webhook.signature_options) if webhook.signature_options is not None else None,
         hidden_clients_warning=EVERY_CLIENT_IS_THE_PROXY
         if webhook.allowed_networks and management.config.lacks_trusted_proxies
@@ -336,7 +338,7 @@ def _scheme_help(name: str) -> SchemeHelp | None:
         docs=scheme.docs,
         covers=covered_parts(scheme),
         is_experimental=scheme.experimental,
-        hookmill_generates_secret=_scheme_lets_hookmill_generate(scheme, name),
+        hookmill_generates_secret=service_makes_secrets(scheme, name),
         properties=tuple(map(_backticks_to_markup, _properties(scheme, name))),
         setup=tuple(map(_backticks_to_markup, scheme.setup)),
     )
@@ -348,24 +350,6 @@ def _properties(scheme: Scheme, name: str) -> list[str]:
     if scheme.handshake is not None:
         sentences.append("It sends signed challenges. Hookmill answers them if you enable this for the webhook.")
     return sentences
-
-
-def _scheme_lets_hookmill_generate(scheme: Scheme, name: str) -> bool:
-    # An alias is another provider, which generates its own secrets.
-    return service_makes_secrets(scheme) and name == scheme.name
-
-
-def _event_source_in_words(webhook: Webhook) -> Markup | None:
-    """Where the event type is, as the webhook's scheme defines it; None if the scheme defines no event type."""
-    scheme = webhook.scheme
-    phrase = event_in_words(scheme, webhook.signature_scheme) if scheme is not None else None
-    return _backticks_to_markup(phrase) if phrase is not None else None
-
-
-def _hookmill_generates_secret(webhook: Webhook) -> bool:
-    """Whether Hookmill generates the secret, instead of the provider."""
-    scheme = webhook.scheme
-    return scheme is None or _scheme_lets_hookmill_generate(scheme, webhook.signature_scheme or "")
 
 
 def _backticks_to_markup(text: str) -> Markup:
