@@ -9,12 +9,7 @@ from hookmill.domain import spec
 from hookmill.domain.automation import AutomationSpec
 from hookmill.domain.limits import BACKTEST_DELIVERIES_MAX
 from hookmill.domain.permission import Role
-<<<<<<< ours
-from hookmill.domain.run_options import RunOptions
-from hookmill.domain.run_policy import RunPolicy
 from hookmill.domain.webhook import WebhookSpec
-=======
->>>>>>> theirs
 from hookmill.store import schema
 from hookmill.web.api import application, operations
 from hookmill.web.api.bodies import AttemptReport
@@ -319,15 +314,10 @@ def test_every_pattern_has_a_message():
     patterns = patterns_in(document["components"]["schemas"]) | patterns_in(
         [each for operation in operations for each in operation.get("parameters", ()) if each["in"] != "path"]
     )
-<<<<<<< ours
     # Errors about specs come from the domain, which has a text for each.
-    patterns -= patterns_in(list(spec.schemas(RunPolicy, RunOptions, WebhookSpec, ref_template="{name}")))
-=======
-    # Errors about the parts of an automation come from the domain, which has a text for each.
     patterns -= patterns_in(
-        list(spec.schemas(AutomationSpec, ref_template="{name}", schema_hook=lambda _: {"type": "object"}))
+        list(spec.schemas(AutomationSpec, WebhookSpec, ref_template="{name}", schema_hook=lambda _: {"type": "object"}))
     )
->>>>>>> theirs
 
     assert len(patterns) > 5
     assert patterns <= set(PATTERN_HINTS)

@@ -1,11 +1,11 @@
 """The page for editing an automation, with the filter editor. Invalid input is shown again, never lost."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from starlette.responses import Response
 
@@ -19,10 +19,8 @@ from hookmill.domain.results import ResultKind, json_of_text
 from hookmill.domain.run import PACKAGE_RUNNER
 from hookmill.domain.run_options import RunOptions
 from hookmill.domain.run_policy import NO_POLICY, Priority, RunPolicy
-from hookmill.domain.schedule import CatchUp
 from hookmill.domain.spec import read
 from hookmill.domain.webhook import WebhookState
-from hookmill.domain.workspace import Workspace
 from hookmill.web.dashboard import filter_editor, pages
 from hookmill.web.dashboard.access import require_manager
 from hookmill.web.dashboard.application import Page
@@ -37,8 +35,8 @@ from hookmill.web.dashboard.automations import (
     selected_webhooks,
 )
 from hookmill.web.dashboard.filter_editor import CannotToggle, ParsedTriggers, Sample
-from hookmill.web.dashboard.page_context import PageContext
-from hookmill.web.dashboard.spec_form import blank, json_of, texts_of
+from hookmill.web.dashboard.page_context import PageContext, SubmittedForm
+from hookmill.web.dashboard.spec_form import blank, json_of, number_or_text, texts_of
 
 ADD_SCHEDULE: Final = "add-schedule"
 """The value of the button that adds a row for a schedule."""
@@ -60,107 +58,17 @@ pages.FLASH_MESSAGES.update(
 START_RULES: Final = ("/concurrency", "/debounce", "/priority", "/max_running")
 """The fields of the policy about the start of runs."""
 FAILURE_RULES: Final = ("/retry", "/pause_after_failures")
-_WORKSPACE: Final = "/workspace"
-"""The pointer of the workspace, with which the names of its controls begin."""
+REPOSITORY: Final = "/workspace/repository"
 
 
-@dataclass(slots=True, kw_only=True)
-class ScheduleDraft:
-    """One row of the form's schedules, as typed."""
-
-    name: str = ""
-    cron: str = ""
-    timezone: str = ""
-    catch_up: str = CatchUp.ONCE.value
-
-    @property
-    def is_blank(self) -> bool:
-        """Whether the row is no schedule. A time zone alone makes none."""
-        return not (self.name or self.cron)
-
-    def as_json(self) -> dict[str, str]:
-        """The trigger's schedule. An empty time zone is UTC."""
-        timezone = {"timezone": self.timezone} if self.timezone else {}
-        return {"name": self.name, "cron": self.cron, "catch_up": self.catch_up, **timezone}
-
-
-@dataclass(slots=True, kw_only=True)
-class FieldDraft:
-    """One row of the form's fields, as typed."""
-
-    name: str = ""
-    pointer: str = ""
-    max_characters: str = ""
-
-    @property
-    def is_blank(self) -> bool:
-        """Whether the row is no field. A length alone makes none."""
-        return not (self.name or self.pointer)
-
-
-@dataclass(slots=True, kw_only=True)
-class OptionsDraft:
-    """The run options, as typed."""
-
-    fields: list[FieldDraft] = field(default_factory=list)
-    secrets: str = ""
-    """The secrets, separated by spaces or line breaks."""
-    workspace: dict[str, str] = field(default_factory=lambda: blank(Workspace, _WORKSPACE))
-    """The workspace, by pointer. Without a repository, runs get none."""
-    results: str = ""
-    """The results, one on each line: `KIND=DESTINATION`, `KIND=DESTINATION=CONTEXT` or JSON."""
-
-    @classmethod
-    def of(cls, options: RunOptions) -> Self:
-        return cls(
-            secrets=" ".join(options.secrets),
-            fields=[
-                FieldDraft(name=name, pointer=source.pointer, max_characters=str(source.max_characters))
-                for name, source in options.run_fields.items()
-            ],
-            workspace=texts_of(options.workspace, _WORKSPACE)
-            if options.workspace is not None
-            else blank(Workspace, _WORKSPACE),
-            results="\n".join(result.as_text() for result in options.results),
-        )
-
-    def as_json(self) -> dict[str, Any]:
-        """The JSON fields of the options. Raises `Invalid` if a text has none."""
-        fields: dict[str, Any] = {}
-        for each in self.fields:
-            if each.name in fields:
-                raise Invalid(f"Two fields are named {each.name!r}. Rename one.", pointer="/fields")
-            maximum = {"max_characters": _number_or_text(each.max_characters)} if each.max_characters else {}
-            fields[each.name] = {"pointer": each.pointer, **maximum}
-        has_workspace = bool(self.workspace[f"{_WORKSPACE}/repository"])
-        return {
-            "fields": fields or None,
-            "secrets": self.secrets.split() or None,
-            "workspace": json_of(Workspace, self.workspace, _WORKSPACE) if has_workspace else None,
-            "results": [_result_json(number, line) for number, line in enumerate(self.results.split("\n")) if line]
-            or None,
-        }
-
-
-def _result_json(number: int, line: str) -> Any:
-    """The JSON of one line of the results. Raises `Invalid` if it has none."""
-    source: Any = None
-    if line.startswith("{"):
-        with suppress(ValueError, RecursionError):
-            source = json.loads(line)
-    else:
-        source = json_of_text(line)
-    if source is None:
-        raise Invalid(
-            "Write KIND=DESTINATION, such as github_comment=github, or JSON as in the API.",
-            pointer=f"/results/{number}",
-        )
-    return source
-
-
-def _number_or_text(field_text: str) -> int | str:
-    is_number = field_text.isascii() and field_text.isdigit() and len(field_text) < 10
-    return int(field_text) if is_number else field_text
+_CONTROLS: Final = {
+    pointer: text for pointer, text in blank(RunOptions).items() if pointer not in ("/fields", "/secrets", "/results")
+}
+"""The initial texts of the controls that have the name of their JSON pointer."""
+SCHEDULE_COLUMNS: Final = ("name", "cron", "timezone", "catch_up")
+FIELD_COLUMNS: Final = ("name", "pointer", "max_characters")
+Row = dict[str, str]
+"""The texts of a schedule or of a field, by column."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -184,11 +92,15 @@ class Draft:
     """The delivery on which the draft is tested."""
     version: str = ""
     """The version of the automation that the form was loaded with."""
-    policy: dict[str, str] = field(default_factory=lambda: blank(RunPolicy))
-    """The fields of the run policy, as typed, by pointer."""
-    schedules: list[ScheduleDraft] = field(default_factory=list)
+    texts: dict[str, str] = field(default_factory=_CONTROLS.copy)
+    """The run policy and the workspace, by pointer. Without a repository, runs get no workspace."""
+    schedules: list[Row] = field(default_factory=list)
     """The rows of the form. They are empty if the form has a JSON list of triggers."""
-    options: OptionsDraft = field(default_factory=OptionsDraft)
+    fields: list[Row] = field(default_factory=list)
+    secrets: str = ""
+    """The secrets, separated by spaces or line breaks."""
+    results: str = ""
+    """The results, one on each line: `KIND=DESTINATION`, `KIND=DESTINATION=CONTEXT` or JSON."""
 
     def parsed_triggers(self) -> ParsedTriggers:
         if self.has_trigger_list:
@@ -197,34 +109,65 @@ class Draft:
 
     def as_json(self) -> dict[str, Any]:
         """The JSON of the automation. A blank field is None. Raises `Invalid` if a text has none."""
+        texts = self.texts
+        if not texts[REPOSITORY]:
+            texts = {pointer: text for pointer, text in texts.items() if not pointer.startswith("/workspace")}
         return {
+            **json_of(RunOptions, texts),
             "name": self.name,
             "prompt": self.prompt,
             "runner": self.runner or None,
             "triggers": self._triggers_json(self.parsed_triggers()),
-            **json_of(RunPolicy, self.policy),
-            **self.options.as_json(),
+            "fields": self._fields_json(),
+            "secrets": self.secrets.split() or None,
+            "results": [_result_json(number, line) for number, line in enumerate(self.results.split("\n")) if line]
+            or None,
         }
 
     def _triggers_json(self, parsed: ParsedTriggers) -> list[Any]:
         """All triggers of the automation. Without webhooks, only its schedules start it."""
-        if self.has_trigger_list or self.webhook_uids:
-            triggers: list[Any] = TriggerList(triggers=parsed.triggers).as_json()["triggers"]
-        else:
-            triggers = []
-        return [
-            *triggers,
-            *(
-                {"provider": "schedule", "event": "cron_fired", "schedule": schedule.as_json()}
-                for schedule in self.schedules
-            ),
+        has_parsed = self.has_trigger_list or bool(self.webhook_uids)
+        triggers: list[Any] = TriggerList(triggers=parsed.triggers).as_json()["triggers"] if has_parsed else []
+        optional = ("timezone", "catch_up")
+        return triggers + [
+            {
+                "provider": "schedule",
+                "event": "cron_fired",
+                "schedule": row | {name: row[name] or None for name in optional},
+            }
+            for row in self.schedules
         ]
+
+    def _fields_json(self) -> dict[str, Any] | None:
+        fields: dict[str, Any] = {}
+        for row in self.fields:
+            if row["name"] in fields:
+                raise Invalid(f"Two fields are named {row['name']!r}. Rename one.", pointer="/fields")
+            maximum = number_or_text(row["max_characters"]) if row["max_characters"] else None
+            fields[row["name"]] = {"pointer": row["pointer"], "max_characters": maximum}
+        return fields or None
 
     def selected_uids(self, parsed: ParsedTriggers) -> list[str]:
         """The uids of the webhooks that any trigger selects."""
         if self.has_trigger_list:
             return list(dict.fromkeys(uid for each in parsed.filters for uid in each.webhook_ids))
         return self.webhook_uids
+
+
+def _result_json(number: int, line: str) -> Any:
+    """The JSON of one line of the results. Raises `Invalid` if it has none."""
+    source: Any = None
+    if line.startswith("{"):
+        with suppress(ValueError, RecursionError):
+            source = json.loads(line)
+    else:
+        source = json_of_text(line)
+    if source is None:
+        raise Invalid(
+            "Write KIND=DESTINATION, such as github_comment=github, or JSON as in the API.",
+            pointer=f"/results/{number}",
+        )
+    return source
 
 
 def draft_of(automation: Automation, *, as_trigger_list: bool) -> Draft:
@@ -242,18 +185,18 @@ def draft_of(automation: Automation, *, as_trigger_list: bool) -> Draft:
         events="\n".join(only_filter.event) if only_filter is not None else "",
         triggers=filter_editor.format_filter(automation.spec.as_json().get("triggers", [])) if has_trigger_list else "",
         version=str(automation.version),
-        policy=texts_of(automation, fields_of=RunPolicy),
-        options=OptionsDraft.of(automation),
+        texts={pointer: text for pointer, text in texts_of(automation.spec).items() if pointer in _CONTROLS},
         schedules=[
-            ScheduleDraft(
-                name=schedule.name,
-                cron=schedule.cron,
-                timezone=schedule.timezone,
-                catch_up=schedule.catch_up.value,
-            )
+            {name: str(getattr(schedule, name)) for name in SCHEDULE_COLUMNS}
             for schedule in automation.schedules
             if not has_trigger_list
         ],
+        fields=[
+            {"name": name, "pointer": source.pointer, "max_characters": str(source.max_characters)}
+            for name, source in automation.run_fields.items()
+        ],
+        secrets=" ".join(automation.secrets),
+        results="\n".join(result.as_text() for result in automation.results),
     )
 
 
@@ -362,30 +305,19 @@ def _submitted_draft(context: PageContext) -> Draft:
         triggers=_with_lf_line_breaks(form["triggers"]),
         delivery_id=form["pick"] or form["delivery"],
         version=form["version"],
-        policy={pointer: _with_lf_line_breaks(form[pointer]) or text for pointer, text in blank(RunPolicy).items()},
-        schedules=[schedule for schedule in _submitted_schedules(context) if not schedule.is_blank],
-        options=OptionsDraft(
-            fields=[each for each in _submitted_fields(context) if not each.is_blank],
-            secrets=form["secrets"],
-            results="\n".join(filter_editor.lines_in(form["results"])),
-            workspace={pointer: form[pointer].strip() for pointer in blank(Workspace, _WORKSPACE)},
-        ),
+        texts={pointer: _with_lf_line_breaks(form[pointer]) or text for pointer, text in _CONTROLS.items()},
+        schedules=_submitted_rows(form, "schedule", SCHEDULE_COLUMNS),
+        fields=_submitted_rows(form, "field", FIELD_COLUMNS),
+        secrets=form["secrets"],
+        results="\n".join(filter_editor.lines_in(form["results"])),
     )
 
 
-def _submitted_schedules(context: PageContext) -> Iterator[ScheduleDraft]:
-    form = context.form
-    columns = (form.all(f"schedule_{name}") for name in ("name", "cron", "timezone", "catch_up"))
-    for name, cron, timezone, catch_up in zip_longest(*columns, fillvalue=""):
-        yield ScheduleDraft(
-            name=name.strip(), cron=cron.strip(), timezone=timezone.strip(), catch_up=catch_up or CatchUp.ONCE.value
-        )
-
-
-def _submitted_fields(context: PageContext) -> Iterator[FieldDraft]:
-    columns = (context.form.all(f"field_{name}") for name in ("name", "pointer", "max_characters"))
-    for name, pointer, max_characters in zip_longest(*columns, fillvalue=""):
-        yield FieldDraft(name=name.strip(), pointer=pointer.strip(), max_characters=max_characters.strip())
+def _submitted_rows(form: SubmittedForm, table: str, columns: Sequence[str]) -> list[Row]:
+    """The rows of a table of controls. A row without a text in its first two columns is blank."""
+    texts = zip_longest(*(form.all(f"{table}_{column}") for column in columns), fillvalue="")
+    rows = (dict(zip(columns, map(str.strip, row), strict=True)) for row in texts)
+    return [row for row in rows if row[columns[0]] or row[columns[1]]]
 
 
 def _with_lf_line_breaks(field_text: str) -> str:
@@ -441,9 +373,8 @@ def _problem_of(fault: Fault, draft: Draft) -> tuple[str, str]:
 
 def _control_of(pointer: str) -> str:
     """The control of the run policy at this pointer, or at the list or the object that has it."""
-    controls = blank(RunPolicy)
-    while pointer not in controls:
-        within = [control for control in controls if control.startswith(f"{pointer}/")]
+    while pointer not in _CONTROLS:
+        within = [control for control in _CONTROLS if control.startswith(f"{pointer}/")]
         pointer = within[0] if within else pointer.rpartition("/")[0]
     return pointer
 
@@ -530,7 +461,7 @@ def _editor_page(
         return context.page("parts/filter-outcome.html", is_part=True, **values)
     runners = list(context.management.config.runner_names)
     usable_repositories = context.management.config.repositories_for(may)
-    own_repository = draft.options.workspace[f"{_WORKSPACE}/repository"]
+    own_repository = draft.texts[REPOSITORY]
     repositories = sorted({*usable_repositories, *([own_repository] if own_repository else [])})
     return context.page(
         "automation-editor.html",
@@ -545,9 +476,9 @@ def _editor_page(
         priorities=list(Priority),
         has_start_rules=_has(draft, problems, START_RULES),
         has_failure_rules=_has(draft, problems, FAILURE_RULES),
-        schedules=[*draft.schedules, ScheduleDraft()],
+        schedules=[*draft.schedules, dict.fromkeys(SCHEDULE_COLUMNS, "")],
         add_schedule=ADD_SCHEDULE,
-        fields=[*draft.options.fields, FieldDraft()],
+        fields=[*draft.fields, dict.fromkeys(FIELD_COLUMNS, "")],
         add_field=ADD_FIELD,
         is_adding_field=context.form["do"] == ADD_FIELD,
         repositories=repositories,
@@ -560,15 +491,14 @@ def _editor_page(
 
 def _has(draft: Draft, problems: Mapping[str, str] | None, rules: tuple[str, ...]) -> bool:
     """Whether some of these fields of the policy differ from their defaults, or have a problem."""
-    defaults = blank(RunPolicy)
-    changed = [pointer for pointer, text in draft.policy.items() if text != defaults[pointer]]
+    changed = [pointer for pointer, text in draft.texts.items() if text != _CONTROLS[pointer]]
     return any(pointer.startswith(rules) for pointer in (*changed, *(problems or ())))
 
 
 def _run_policy(draft: Draft) -> RunPolicy:
     """The policy, or `NO_POLICY` if a field is invalid. The page shows the error when the member saves the form."""
     try:
-        return read(RunPolicy, json_of(RunPolicy, draft.policy))
+        return read(RunPolicy, json_of(RunPolicy, draft.texts))
     except Invalid:
         return NO_POLICY
 

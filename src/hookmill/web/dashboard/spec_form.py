@@ -1,7 +1,4 @@
-"""A spec as the texts of a form. The name of a control is the JSON pointer of its field.
-
-`pointer` is the place of the spec itself.
-"""
+"""A spec as the texts of a form. The name of a control is the JSON pointer of its field."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -11,32 +8,28 @@ from msgspec import inspect
 
 from hookmill.domain.errors import Invalid
 from hookmill.domain.json_pointer import steps_of
-from hookmill.domain.spec import Spec, alternatives
+from hookmill.domain.spec import Spec, alternatives, described
 
 
-def texts_of(spec: Spec, pointer: str = "", *, fields_of: type[Spec] | None = None) -> dict[str, str]:
-    """The texts of all controls, by name. Lists have a line for each text, or numbers with commas.
-
-    `fields_of`: only the fields of this base class.
-    """
-    kind = fields_of or type(spec)
-    return blank(kind, pointer) | dict(_texts_of(spec, kind, pointer))
+def texts_of(spec: Spec) -> dict[str, str]:
+    """The texts of all controls, by name. Lists have a line for each text, or numbers with commas."""
+    return blank(type(spec)) | dict(_texts_of(spec, ""))
 
 
-def _texts_of(spec: Spec, kind: type[Spec], pointer: str) -> Iterator[tuple[str, str]]:
-    for name in kind.__struct_fields__:
+def _texts_of(spec: Spec, pointer: str) -> Iterator[tuple[str, str]]:
+    for name in spec.__struct_fields__:
         value, place = getattr(spec, name), f"{pointer}/{name}"
         if isinstance(value, Spec):
-            yield from _texts_of(value, type(value), place)
+            yield from _texts_of(value, place)
         elif isinstance(value, tuple):
             yield place, ("\n" if all(isinstance(item, str) for item in value) else ", ").join(map(str, value))
         elif value is not None:
             yield place, str(value)
 
 
-def blank(kind: type[Spec], pointer: str = "") -> dict[str, str]:
+def blank(kind: type[Spec]) -> dict[str, str]:
     """The texts of all controls of a new form. Choices have their default."""
-    return dict(_blank(inspect.type_info(kind), pointer))
+    return dict(_blank(described(kind), ""))
 
 
 def _blank(kind: inspect.Type, pointer: str) -> Iterator[tuple[str, str]]:
@@ -48,14 +41,12 @@ def _blank(kind: inspect.Type, pointer: str) -> Iterator[tuple[str, str]]:
             yield place, str(field.default) if _is_choice(field) else ""
 
 
-def json_of(kind: type[Spec], texts: Mapping[str, str], pointer: str = "") -> dict[str, Any]:
+def json_of(kind: type[Spec], texts: Mapping[str, str]) -> dict[str, Any]:
     """The JSON of the spec's fields, for its reader. A blank field is None.
 
     A text that is no number stays a text, which the reader refuses.
     """
-    described = inspect.type_info(kind)
-    assert isinstance(described, inspect.StructType)
-    return {field.name: _json_of(field.type, texts, f"{pointer}/{field.name}") for field in described.fields}
+    return {field.name: _json_of(field.type, texts, f"/{field.name}") for field in described(kind).fields}
 
 
 def _json_of(kind: inspect.Type, texts: Mapping[str, str], pointer: str) -> Any:
@@ -76,7 +67,7 @@ def _leaf(kind: inspect.Type, text: str) -> Any:
     if items is None:
         match next(alternatives(kind)):
             case inspect.IntType():
-                return _number_or_text(text)
+                return number_or_text(text)
             case inspect.BoolType():
                 return True
             case inspect.DictType():
@@ -84,7 +75,7 @@ def _leaf(kind: inspect.Type, text: str) -> Any:
             case _:
                 return text
     if isinstance(next(alternatives(items.item_type)), inspect.IntType):
-        return [_number_or_text(item.strip()) for item in text.split(",")]
+        return [number_or_text(item.strip()) for item in text.split(",")]
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
@@ -108,5 +99,5 @@ def _object_or_text(text: str) -> Any:
         return text
 
 
-def _number_or_text(text: str) -> int | str:
+def number_or_text(text: str) -> int | str:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else text
