@@ -12,8 +12,8 @@ import pytest
 from hookmill.domain.permission import Role
 from hookmill.web.ingress import IngressEndpoint
 from hookmill.web.mcp.endpoint import McpEndpoint
-from hookmill.web.routes import Routes
-from tests.api.client import api_for_test
+from hookmill.web.routes import Application, Routes
+from tests.api.client import Api, api_for_test
 from tests.mcp.clients import data_of
 from tests.support.service import Answer
 from tests.support.world import PUBLIC_URL
@@ -201,28 +201,50 @@ def test_library_is_loaded_only_on_request():
     assert result.stdout.split() == ["False", "False"]
 
 
+def serve_in_process(api: Api, public_url: str = PUBLIC_URL) -> None:
+    """Serve /mcp in the test's process, at this URL."""
+
+    def build_mcp(application: Application) -> Application:
+        return McpEndpoint(
+            application, public_url=public_url, report_failure=lambda where, error: pytest.fail(f"{where}: {error}")
+        )
+
+    api.world.routes = Routes(
+        IngressEndpoint(api.world.ingress, api.world.clock),
+        lambda: True,
+        api.build_app,
+        build_mcp=build_mcp,
+        public_url=public_url,
+    )
+
+
+def show_me(api: Api, **headers: str) -> Answer:
+    all_headers = {
+        "Authorization": f"Bearer {api.viewer}",
+        "Content-Type": "application/json",
+        "Accept": "application/json",
+        **headers,
+    }
+    return api.world.request("POST", "/mcp", headers=all_headers, body=json.dumps(SHOW_ME).encode())
+
+
+def test_public_url_is_accepted_however_it_is_written(sqlite_store):
+    for api in api_for_test(sqlite_store):
+        serve_in_process(api, "https://BÜCHER.example:443")
+        host = "xn--bcher-kva.example"
+
+        assert show_me(api, Host=host, Origin=f"https://{host}").status == 200
+        assert show_me(api, Host=f"{host}:8443").status == 200
+        assert show_me(api, Host=host, Origin=f"http://{host}").status == 403
+        assert show_me(api, Host=host, Origin=f"https://{host}.evil.example").status == 403
+
+
 def test_rate_limit_of_the_api_applies(sqlite_store):
     for api in api_for_test(sqlite_store, requests_per_minute=3):
-        routes = Routes(
-            IngressEndpoint(api.world.ingress, api.world.clock),
-            lambda: True,
-            api.build_app,
-            build_mcp=lambda application: McpEndpoint(
-                application, public_url=PUBLIC_URL, report_failure=lambda where, error: pytest.fail(f"{where}: {error}")
-            ),
-            public_url=PUBLIC_URL,
-        )
-        api.world.routes = routes
-        headers = {
-            "Authorization": f"Bearer {api.viewer}",
-            "Content-Type": "application/json",
-            "Accept": "application/json",
-        }
+        serve_in_process(api)
 
         # The key is checked at /mcp, and again for the tool's own request.
-        first, second, third = (
-            api.world.request("POST", "/mcp", headers=headers, body=json.dumps(SHOW_ME).encode()) for _ in range(3)
-        )
+        first, second, third = (show_me(api) for _ in range(3))
 
         assert not first.json["result"]["isError"]
         assert second.json["result"]["isError"]

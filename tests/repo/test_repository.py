@@ -109,7 +109,7 @@ def test_every_import_contract_can_be_broken(tmp_path):
         tmp_path,
         {
             "web/__init__.py": "import granian, sqlalchemy, pydantic_settings",
-            "ingress.py": "import cronsim, fastapi, h2, joserfc, obstore, typer, yaml\nfrom hookmill import runs",
+            "ingress.py": "import cronsim, fastapi, h2, joserfc, mcp, obstore, typer, yaml\nfrom hookmill import runs",
             "runs/__init__.py": "",
             "management.py": "import httpcore2, markdown_it, opentelemetry, prometheus_client",
             "domain/__init__.py": "import time",

@@ -4,15 +4,16 @@ import logging
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import anyio
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 
+from hookmill.domain.alarm_destination import parsed_url
 from hookmill.domain.client import FORWARDED_FOR
 from hookmill.domain.errors import ReportFailure
 from hookmill.domain.permission import Channel
+from hookmill.domain.secret import SecretValue
 from hookmill.web import errors
 from hookmill.web.asgi import CHANNEL, Message, Receive, Scope, Send, send_error
 from hookmill.web.body import BodyCutShort, BodyReader, BodyTooLarge, BodyTooSlow
@@ -25,7 +26,7 @@ BYTES_MAX: Final = 1_048_576
 """The maximum size of a request."""
 BODIES_AT_A_TIME: Final = 32
 """The maximum of request bodies that one process reads concurrently."""
-_LOOPBACK_HOSTS: Final = ("localhost", "127.0.0.1", "[::1]")
+_LOOPBACK_HOSTS: Final = dict.fromkeys(("localhost", "127.0.0.1", "[::1]"), "http")
 _FORWARDED_HEADERS: Final = frozenset({b"authorization", FORWARDED_FOR})
 """The headers of a request that its requests to the API have, too."""
 _BODY_ERRORS: Final[Mapping[type, errors.ErrorResponse]] = {
@@ -47,11 +48,12 @@ class McpEndpoint:
         self._api = api
         self._server = ApiTools(lambda context: partial(self._call_api, _scope_of(context))).server()
         self._body_reader = BodyReader(BODIES_AT_A_TIME)
-        public = urlsplit(public_url)
-        hosts = [public.netloc, *(f"{host}{port}" for host in _LOOPBACK_HOSTS for port in ("", ":*"))]
+        public = parsed_url(SecretValue(public_url))
+        # A page at the public URL, or of a program on this host, may send requests, from any port.
+        names = {f"[{public.host}]" if ":" in public.host else public.host: public.scheme, **_LOOPBACK_HOSTS}
+        hosts = {f"{name}{port}": scheme for name, scheme in names.items() for port in ("", ":*")}
         self._security = TransportSecuritySettings(
-            allowed_hosts=hosts,
-            allowed_origins=[f"{public.scheme}://{public.netloc}", *(f"http://{host}" for host in hosts[1:])],
+            allowed_hosts=list(hosts), allowed_origins=[f"{scheme}://{host}" for host, scheme in hosts.items()]
         )
         logger = logging.getLogger("mcp")
         # The library's messages may quote headers and arguments.
