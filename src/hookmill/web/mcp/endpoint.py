@@ -18,7 +18,7 @@ from hookmill.web import errors
 from hookmill.web.asgi import CHANNEL, Message, Receive, Scope, Send, send_error
 from hookmill.web.body import BodyCutShort, BodyReader, BodyTooLarge, BodyTooSlow
 from hookmill.web.delivery_body import BODY_SECONDS
-from hookmill.web.mcp.server import RESPONSE_BYTES_MAX, ApiTools, Context
+from hookmill.web.mcp.server import RESPONSE_BYTES_MAX, ApiTools
 from hookmill.web.mcp.tools import API_PREFIX, ApiRequest
 from hookmill.web.routes import Application
 
@@ -46,7 +46,7 @@ class McpEndpoint:
 
     def __init__(self, api: Application, *, public_url: str, report_failure: ReportFailure) -> None:
         self._api = api
-        self._server = ApiTools(lambda context: partial(self._call_api, _scope_of(context))).server()
+        self._server = ApiTools(lambda context: partial(self._call_api, context.request.scope)).server()
         self._body_reader = BodyReader(BODIES_AT_A_TIME)
         public = parsed_url(SecretValue(public_url))
         # A page at the public URL, or of a program on this host, may send requests, from any port.
@@ -125,12 +125,6 @@ class _FailureHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info is not None else None
         self._report_failure("mcp", error or RuntimeError("the library mcp logged an error"))
-
-
-def _scope_of(context: Context) -> Scope:
-    assert context.request is not None, "every request over HTTP has one"
-    scope: Scope = context.request.scope
-    return scope
 
 
 def _receive_once(body: bytes) -> Receive:

@@ -39,7 +39,7 @@ Of the body, at most `RESPONSE_BYTES_MAX` bytes are read. Raises `HookmillError`
 class ApiTools:
     """Handles the requests of MCP clients."""
 
-    def __init__(self, call_for: Callable[[Context], CallApi]) -> None:
+    def __init__(self, call_for: Callable[[Any], CallApi]) -> None:
         """`call_for` returns the `CallApi` for the caller of a request."""
         self._call_for = call_for
         self._tools: dict[str, ApiTool] = {}
