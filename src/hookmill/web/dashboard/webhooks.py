@@ -24,7 +24,14 @@ from hookmill.domain.signatures.description import covered_parts, event_in_words
 from hookmill.domain.signatures.generic import GENERIC_SCHEME, GenericHmac
 from hookmill.domain.signatures.key import service_makes_secrets
 from hookmill.domain.signatures.scheme import Scheme
-from hookmill.domain.webhook import SIGNATURE_FIELDS, AuthMode, Webhook, WebhookSpec, WebhookState
+from hookmill.domain.webhook import (
+    AUTHENTICATION_FIELDS,
+    SIGNATURE_FIELDS,
+    AuthMode,
+    Webhook,
+    WebhookSpec,
+    WebhookState,
+)
 from hookmill.management import WebhookWithSecret
 from hookmill.management.webhooks import Webhooks
 from hookmill.web.dashboard import pages
@@ -36,6 +43,12 @@ from hookmill.web.dashboard.page_context import PageContext, SubmittedForm
 from hookmill.web.dashboard.spec_form import json_of, texts_of
 
 RECENT_DELIVERIES: Final = 10
+_SETTINGS: Final = [
+    name
+    for name in WebhookSpec.__struct_fields__
+    if name != "enabled" and name not in AUTHENTICATION_FIELDS and name not in SIGNATURE_FIELDS
+]
+"""The fields of `WebhookSpec` with a control in the form that creates a webhook and in the one that changes it."""
 
 pages.FLASH_MESSAGES.update(
     {
@@ -139,6 +152,7 @@ def _form_page(
         may=may,
         form=form,
         fields=_fields(),
+        settings=_SETTINGS,
         problems=problems or {},
         schemes=_scheme_choices(),
         help=_scheme_help(form["/signature_scheme"]),
@@ -233,6 +247,7 @@ def _webhook_page(
         else None,
         form=context.form if section == "change" else texts_of(webhook.spec),
         fields=_fields(),
+        settings=_SETTINGS,
         section=section,
         problem=str(error or ""),
         problems=_problems_by_control(error) if error is not None else {},
