@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, assert_never
 import typer
 
 from hookmill.cli import inputs, options
-from hookmill.cli.automation_options import without_none
 from hookmill.cli.output import (
     Column,
     command_line,
@@ -297,10 +296,12 @@ def delete(
 
 def _given_fields(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of `WebhookSpec` among a command's parameters. A parameter without its option is None or empty."""
-    fields = {name: parameters[name] for name in WebhookSpec.__struct_fields__ if parameters.get(name, []) != []}
-    if (options_text := fields.get("signature_options")) is not None:
-        fields["signature_options"] = inputs.parse_json(options_text, "--signature")
-    return without_none(fields)
+    fields = {
+        name: parameters[name] for name in WebhookSpec.__struct_fields__ if parameters.get(name) not in (None, [])
+    }
+    if "signature_options" in fields:
+        fields["signature_options"] = inputs.parse_json(fields["signature_options"], "--signature")
+    return fields
 
 
 def _field_texts(webhook: Webhook, fields: Container[str]) -> list[tuple[str, str]]:

@@ -291,10 +291,10 @@ class Webhook(WebhookSpec, frozen=True, kw_only=True):
     @property
     def defines_event_type(self) -> bool:
         """Whether the configuration defines where deliveries have their event type."""
+        if self.event_header is not None:
+            return True
         scheme = self.scheme
-        return self.event_header is not None or (
-            scheme is not None and scheme.event_for(self.signature_scheme) is not None
-        )
+        return scheme is not None and scheme.event_for(self.signature_scheme) is not None
 
     @property
     def command_argument(self) -> str:
