@@ -116,8 +116,11 @@ class FactoryChanges(Changes):
     max_running: Any = _part("max_running")
 
 
+# The reader of `WebhookSpec` checks the fields of the next two bodies.
+
+
 class WebhookCreation(BaseModel):
-    """The fields of `WebhookSpec`, whose reader checks them, and the secret."""
+    """A new webhook."""
 
     model_config = ConfigDict(
         extra="allow",
@@ -136,7 +139,7 @@ class WebhookCreation(BaseModel):
 
 
 class WebhookChanges(BaseModel):
-    """A JSON merge patch on the fields of `WebhookSpec`, whose reader checks them."""
+    """The new values of fields. Null resets a field to its default."""
 
     model_config = ConfigDict(
         extra="allow",

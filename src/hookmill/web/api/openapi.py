@@ -11,6 +11,7 @@ from msgspec.json import schema_components
 
 from hookmill import __version__
 from hookmill.presentation.view import View
+from hookmill.presentation.webhook import WebhookView, WebhookWithSecretView
 from hookmill.web.api.access import (
     MINIMUM_ROLES,
     require_admin,
@@ -145,6 +146,12 @@ def _view_schemas(app: FastAPI) -> dict[str, Any]:
     for schema in schemas.values():
         if "enum" in schema:
             schema["type"] = "string"
+    for view in (WebhookView, WebhookWithSecretView):
+        # Responses have all fields, also those that a request can leave out.
+        properties = schemas[view.__name__]["properties"]
+        schemas[view.__name__]["required"] = list(properties)
+        for field in properties.values():
+            field.pop("default", None)
     return schemas
 
 
