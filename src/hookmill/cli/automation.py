@@ -10,8 +10,6 @@ import typer
 
 from hookmill.cli import inputs, options
 from hookmill.cli.automation_options import (
-    PolicyChanges,
-    PolicyOptions,
     PromptOptions,
     RunOptionChanges,
     RunOptionGroup,
@@ -69,7 +67,6 @@ def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name, unique in the factory.", show_default=False)],
     prompt: PromptOptions,
     trigger: TriggerOptions,
-    policy: PolicyOptions,
     run_options: RunOptionGroup,
     runner: Runner = None,
     disabled: Annotated[bool, typer.Option("--disabled", help="Create it disabled.")] = False,
@@ -88,7 +85,7 @@ def create(
     payload_filter = trigger.read_filter()
     prompt_text = prompt.read()
     assert prompt_text is not None, "one of the two options has a value"
-    fields = policy.changes() | run_options.changes()
+    fields = run_options.changes()
     with factory_session(factory) as session:
         if triggers is None:
             conditions = {
@@ -196,7 +193,6 @@ def change(
     name_or_id: AutomationArgument,
     prompt: PromptOptions,
     trigger: TriggerChanges,
-    policy: PolicyChanges,
     run_options: RunOptionChanges,
     new_name: Annotated[str | None, typer.Option("--name", metavar="NEW", help="The new name.")] = None,
     runner: Runner = None,
@@ -210,7 +206,7 @@ def change(
     payload_filter = trigger.read_filter()
     triggers = trigger.read_triggers()
     fields = {"name": new_name, "prompt": prompt_text, "triggers": triggers, "runner": runner}
-    patch = without_none(fields) | policy.changes() | run_options.changes()
+    patch = without_none(fields) | run_options.changes()
     changes_schedules = bool(schedules) or trigger.no_schedule
     changes_trigger = (
         bool(trigger.webhook or trigger.event) or payload_filter is not None or trigger.no_filter or trigger.any_event

@@ -8,6 +8,7 @@ import typer
 
 from hookmill.cli import inputs, options
 from hookmill.domain.results import json_of_text
+from hookmill.domain.run_options import RunOptions
 from hookmill.domain.run_policy import Priority, WhenBusy
 from hookmill.domain.schedule import CatchUp
 from hookmill.domain.text import shown
@@ -185,40 +186,7 @@ class PolicyOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PolicyChanges(PolicyOptions):
-    no_concurrency: Annotated[bool, typer.Option("--no-concurrency", help="Remove the limit of active runs.")] = False
-    no_debounce: Annotated[bool, typer.Option("--no-debounce", help="Start runs immediately.")] = False
-    no_retry: Annotated[
-        bool, typer.Option("--no-retry", help="Remove the retry rule. If the runner has one, it applies.")
-    ] = False
-    no_max_running: Annotated[bool, typer.Option("--no-max-running", help="Remove the limit of --max-running.")] = False
-    no_pause_after_failures: Annotated[
-        bool, typer.Option("--no-pause-after-failures", help="Never disable it because of failures.")
-    ] = False
-
-    def changes(self) -> dict[str, Any]:
-        return _with_resets(
-            super().changes(),
-            ("concurrency", "concurrency", self.no_concurrency),
-            ("debounce", "debounce", self.no_debounce),
-            ("retry", "retry", self.no_retry),
-            ("max_running", "max_running", self.no_max_running),
-            ("pause_after_failures", "pause_after_failures", self.no_pause_after_failures),
-        )
-
-
-def _with_resets(changes: dict[str, Any], *resets: tuple[str, str, bool]) -> dict[str, Any]:
-    """The changes, with None for each field that is reset.
-
-    A reset is the name of a field, the name of the option that sets it, and whether `--no-FIELD` resets it.
-    """
-    for field, option, is_reset in resets:
-        inputs.require_at_most_one(**{option: changes.get(field), f"no_{field}": is_reset})
-    return changes | {field: None for field, _, is_reset in resets if is_reset}
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunOptionGroup:
+class RunOptionGroup(PolicyOptions):
     field: Annotated[
         list[str] | None,
         typer.Option(
@@ -279,14 +247,13 @@ class RunOptionGroup:
     ] = None
 
     def changes(self) -> dict[str, Any]:
-        """A JSON merge patch of the automation."""
         changes = {
             "fields": self._fields(),
             "secrets": self.secret,
             "workspace": self._workspace(),
             "results": self._results(),
         }
-        return {name: value for name, value in changes.items() if value}
+        return super().changes() | {name: value for name, value in changes.items() if value}
 
     def _fields(self) -> dict[str, Any]:
         sources: dict[str, dict[str, Any]] = {}
@@ -341,19 +308,29 @@ class RunOptionGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptionChanges(RunOptionGroup):
+    no_concurrency: Annotated[bool, typer.Option("--no-concurrency", help="Remove the limit of active runs.")] = False
+    no_debounce: Annotated[bool, typer.Option("--no-debounce", help="Start runs immediately.")] = False
+    no_retry: Annotated[
+        bool, typer.Option("--no-retry", help="Remove the retry rule. If the runner has one, it applies.")
+    ] = False
+    no_max_running: Annotated[bool, typer.Option("--no-max-running", help="Remove the limit of --max-running.")] = False
+    no_pause_after_failures: Annotated[
+        bool, typer.Option("--no-pause-after-failures", help="Never disable it because of failures.")
+    ] = False
     no_fields: Annotated[bool, typer.Option("--no-fields", help="Remove all fields.")] = False
     no_secrets: Annotated[bool, typer.Option("--no-secrets", help="Remove all secrets.")] = False
     no_workspace: Annotated[bool, typer.Option("--no-workspace", help="Runs get no checkout.")] = False
     no_results: Annotated[bool, typer.Option("--no-results", help="Deliver no results.")] = False
 
     def changes(self) -> dict[str, Any]:
-        return _with_resets(
-            super().changes(),
-            ("fields", "field", self.no_fields),
-            ("secrets", "secret", self.no_secrets),
-            ("workspace", "workspace", self.no_workspace),
-            ("results", "result", self.no_results),
-        )
+        changes = super().changes()
+        for name in RunOptions.__struct_fields__:
+            if getattr(self, f"no_{name}", False):
+                # The options of lists are in the singular.
+                option = name if hasattr(self, name) else name.removesuffix("s")
+                inputs.require_at_most_one(**{option: changes.get(name), f"no_{name}": True})
+                changes[name] = None
+        return changes
 
 
 def _is_short_number(text: str) -> bool:

@@ -84,21 +84,17 @@ def _field_value(value: Json, max_characters: int) -> FieldValue:
             return FieldValue(type=kind, value=value)
 
 
-RunFields = Annotated[
-    dict[FieldName, RunField | Pointer],
-    Meta(max_length=FIELDS_MAX, description="Values of the payload for `envelope.json`, by name. Null: none."),
-]
-WorkspaceOption = Annotated[
-    Workspace | None, Meta(description="A checkout of a Git repository for each run. Null: none.")
-]
-
-
 class RunOptions(RunPolicy, frozen=True, kw_only=True):
     """The policy of an automation, and the parts that its runs get."""
 
-    fields: RunFields = field(default_factory=dict)
+    fields: Annotated[
+        dict[FieldName, RunField | Pointer],
+        Meta(max_length=FIELDS_MAX, description="Values of the payload for `envelope.json`, by name. Null: none."),
+    ] = field(default_factory=dict)
     secrets: RunSecretTexts = ()
-    workspace: WorkspaceOption = None
+    workspace: Annotated[
+        Workspace | None, Meta(description="A checkout of a Git repository for each run. Null: none.")
+    ] = None
     results: DeclaredResults = ()
 
     def __post_init__(self) -> None:

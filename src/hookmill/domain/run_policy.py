@@ -134,36 +134,31 @@ class Retry(Spec, frozen=True, kw_only=True):
         return int(min(self.backoff_seconds * 2 ** (failures - 1), self.max_backoff_seconds))
 
 
-ConcurrencyRule = Annotated[
-    Concurrency | None, Meta(description="How many runs with the same key may be active. Null: no limit.")
-]
-DebounceRule = Annotated[
-    Debounce | None,
-    Meta(description="How long a run waits for newer deliveries with the same key. Null: it starts immediately."),
-]
-RetryRule = Annotated[
-    Retry | None, Meta(description="How failed attempts are retried. Null: the runner's rule applies.")
-]
-RunPriority = Annotated[Priority, Meta(description="The order in which the factory's runs start.")]
 MaxRunning = Annotated[
     Annotated[int, Meta(ge=1, le=LIMIT_MAX)] | None,
     Meta(description="The most of its runs that workers perform at the same time. Null: no limit."),
-]
-PauseAfterFailures = Annotated[
-    Annotated[int, Meta(ge=1, le=FAILURES_MAX)] | None,
-    Meta(description="It is disabled after this many failed or interrupted runs in a row. Null: never."),
 ]
 
 
 class RunPolicy(Spec, frozen=True, kw_only=True):
     """What an automation says about when its runs start and what happens when they fail."""
 
-    concurrency: ConcurrencyRule = None
-    debounce: DebounceRule = None
-    retry: RetryRule = None
-    priority: RunPriority = Priority.NORMAL
+    concurrency: Annotated[
+        Concurrency | None, Meta(description="How many runs with the same key may be active. Null: no limit.")
+    ] = None
+    debounce: Annotated[
+        Debounce | None,
+        Meta(description="How long a run waits for newer deliveries with the same key. Null: it starts immediately."),
+    ] = None
+    retry: Annotated[
+        Retry | None, Meta(description="How failed attempts are retried. Null: the runner's rule applies.")
+    ] = None
+    priority: Annotated[Priority, Meta(description="The order in which the factory's runs start.")] = Priority.NORMAL
     max_running: MaxRunning = None
-    pause_after_failures: PauseAfterFailures = None
+    pause_after_failures: Annotated[
+        Annotated[int, Meta(ge=1, le=FAILURES_MAX)] | None,
+        Meta(description="It is disabled after this many failed or interrupted runs in a row. Null: never."),
+    ] = None
 
     @property
     def unreadable_parts(self) -> dict[str, str]:
