@@ -35,6 +35,7 @@ from tests.support.counts import count
 from tests.support.loaded import Command
 from tests.support.postgres import PostgresServer
 from tests.support.service import Answer, Service, operator, serving
+from tests.support.triggers import received
 from tests.support.waiting import stalls, until
 
 RESTARTS = count(6, usually=2)
@@ -57,7 +58,7 @@ def automated_webhook_of(service: Service) -> tuple[WebhookWithSecret, str]:
     with service.management() as management:
         may = operator(management)
         webhook = management.webhooks.create(may, {"name": "automated"})
-        trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
+        trigger = received(webhook.webhook.uid)
         return webhook, automation_created(management, may, "all", triggers=[trigger]).id
 
 

@@ -14,6 +14,7 @@ from tests.faults.fault_injection import AdmissionFault, serving_with_faults
 from tests.faults.senders import PersistentConnection, delivery_request, exchange, exchange_simultaneously
 from tests.support.automations import automation_created
 from tests.support.service import Answer, Service, operator
+from tests.support.triggers import received
 from tests.support.waiting import until
 
 STEPS_MAX = 30
@@ -51,7 +52,7 @@ class FailingService:
     def automated_webhook(self, management: Management, may: MayManage, name: str) -> WebhookWithSecret:
         """A new webhook whose deliveries start a run."""
         webhook = management.webhooks.create(may, {"name": name})
-        trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
+        trigger = received(webhook.webhook.uid)
         automation_created(management, may, name, triggers=[trigger])
         return webhook
 

@@ -11,6 +11,7 @@ from tests.faults.parts import Part, kill_part
 from tests.faults.senders import PersistentConnection, delivery_request, exchange
 from tests.support.automations import automation_created
 from tests.support.service import Answer, operator, serving
+from tests.support.triggers import received
 from tests.support.waiting import until
 
 COPIES = 15
@@ -29,7 +30,7 @@ def test_waiting_copy_is_accepted_if_the_process_of_the_first_is_killed(postgres
         with winner.management() as management:
             may = operator(management)
             webhook = management.webhooks.create(may, {"name": "copied"})
-            trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
+            trigger = received(webhook.webhook.uid)
             automation_created(management, may, "all", triggers=[trigger])
         request = delivery_request(webhook, b'{"event": 1}')
 

@@ -25,6 +25,7 @@ from tests.support.loaded import Command, Forked
 from tests.support.odd_rows import fill, relations, rows_of_postgres, rows_of_sqlite
 from tests.support.service import operator, serving
 from tests.support.stores import migrated_sqlite_file
+from tests.support.triggers import received
 from tests.support.waiting import LONG_SECONDS, until
 
 BEFORE_SQLITE_IS_MARKED = "sqlite COMMIT"
@@ -196,7 +197,7 @@ def test_service_continues_on_postgresql_where_it_stopped_on_sqlite(tmp_path: Pa
     with serving(tmp_path / "data", **settings) as service:
         with service.management() as management:
             webhook = management.webhooks.create(operator(management), {"name": "source"})
-            trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
+            trigger = received(webhook.webhook.uid)
             automation_created(management, operator(management), "note", triggers=[trigger], runner="note")
         accepted = [service.post(webhook, b'{"number": %d}' % number).delivery_id for number in range(3)]
         until(lambda: notes.exists() and notes.read_text(), "the first run has begun")

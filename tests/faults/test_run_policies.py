@@ -19,6 +19,7 @@ from tests.support.automations import automation_created
 from tests.support.counts import count, only_in_proof
 from tests.support.loaded import Command
 from tests.support.service import Service, operator, serving
+from tests.support.triggers import received
 from tests.support.waiting import until
 
 DELIVERIES: Final = count(200, usually=20)
@@ -53,7 +54,7 @@ class ServiceWithWorkers:
     def webhook(self, policy: dict[str, Any]) -> WebhookWithSecret:
         """A new webhook whose deliveries start runs with this policy."""
         webhook = self.management.webhooks.create(self.may, {"name": "pull requests"})
-        trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
+        trigger = received(webhook.webhook.uid)
         automation_created(
             self.management, self.may, "review", prompt="Review it.", runner="agent", triggers=[trigger], policy=policy
         )

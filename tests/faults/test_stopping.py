@@ -27,6 +27,7 @@ from tests.faults.senders import Event, LoadGenerator, PersistentConnection, del
 from tests.support.automations import automation_created
 from tests.support.loaded import Command
 from tests.support.service import Service, operator, serving
+from tests.support.triggers import received
 from tests.support.waiting import until
 
 STOP_SECONDS_MAX = 15.0
@@ -101,7 +102,7 @@ def test_stops_under_load_lose_and_double_no_delivery_or_run(tmp_path: Path):
         with service.management() as management:
             may = operator(management)
             webhook = management.webhooks.create(may, {"name": "source"})
-            trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
+            trigger = received(webhook.webhook.uid)
             automation = automation_created(management, may, "all", triggers=[trigger])
         automations = frozenset({str(automation.id)})
         with LoadGenerator(

@@ -30,6 +30,7 @@ from tests.support.automations import automation_changed, automation_created
 from tests.support.counts import count, only_in_proof
 from tests.support.postgres import Postgres
 from tests.support.service import Answer, Service, operator, serving
+from tests.support.triggers import received
 from tests.support.waiting import until
 
 ROUNDS = count(200, usually=8)
@@ -322,10 +323,7 @@ def test_deleted_webhook_accepts_no_delivery_in_any_process(pair: Pair):
         may = operator(management)
         webhooks = [management.webhooks.create(may, {"name": f"deleted-{number}"}) for number in range(ROUNDS)]
         # A trigger selects at most 100 webhooks, and `make proof` needs 200.
-        triggers = [
-            {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [each.webhook.uid for each in some]}}
-            for some in (webhooks[::2], webhooks[1::2])
-        ]
+        triggers = [received(each.webhook.uid for each in some) for some in (webhooks[::2], webhooks[1::2])]
         automation_created(management, may, "of deleted webhooks", triggers=triggers)
         returned_at = [float("inf")] * ROUNDS
         newest = 0
@@ -360,7 +358,7 @@ def test_disabled_automation_starts_no_run_in_any_process(pair: Pair):
     with pair.management() as management:
         may, webhook = new_webhook(management, "automated")
         token = webhook.reveal()
-        trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
+        trigger = received(webhook.webhook.uid)
         automation = automation_created(management, may, "toggled", triggers=[trigger])
         with ConcurrentSenders(pair, lambda _: Target(webhook, token)) as senders:
             began = time.monotonic()

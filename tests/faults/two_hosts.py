@@ -26,6 +26,7 @@ from tests.support.automations import automation_created
 from tests.support.hosts import Host, Network, ProcessOnHost
 from tests.support.ports import free_port
 from tests.support.service import Answer, Service, operator
+from tests.support.triggers import received
 from tests.support.waiting import until
 
 NAMES: Final = ("host-a", "host-b")
@@ -265,7 +266,7 @@ def _with_objects(hosts: Sequence[HookmillHost], url: str, directory: Path) -> T
 
 
 def _gated_automation(management: Management, webhook: WebhookWithSecret) -> str:
-    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
+    trigger = received(webhook.webhook.uid)
     automation = automation_created(management, operator(management), "gated", triggers=[trigger], runner="gated")
     return str(automation.id)
 

@@ -28,6 +28,7 @@ from tests.support.ports import free_port
 from tests.support.postgres import Postgres
 from tests.support.prometheus import Prometheus, scraping
 from tests.support.service import Service, operator, serving
+from tests.support.triggers import received
 from tests.support.waiting import until as until_at_once
 
 METRICS_TOKEN = "token-of-prometheus-6b1f0c"
@@ -126,9 +127,7 @@ def monitored(request, tmp_path_factory):
                 "triage",
                 prompt="Look.",
                 runner="agent",
-                triggers=[
-                    {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
-                ],
+                triggers=[received(webhook.webhook.uid)],
             )
         configuration = CONFIGURATION.format(token=METRICS_TOKEN, port=port)
         prometheus = stack.enter_context(scraping(directory / "prometheus", configuration))

@@ -19,6 +19,7 @@ from tests.support.automations import automation_created
 from tests.support.counts import only_in_proof
 from tests.support.loaded import Forked
 from tests.support.service import Service, operator, serving
+from tests.support.triggers import received
 from tests.support.waiting import LONG_SECONDS, until
 
 
@@ -39,7 +40,7 @@ def deliver(management: Management, service: Service) -> Any:
     """Create a webhook and an automation with results, and send the payload of a pull request."""
     may = operator(management)
     webhook = management.webhooks.create(may, {"name": "github"})
-    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
+    trigger = received(webhook.webhook.uid)
     automation_created(
         management,
         may,

@@ -43,6 +43,7 @@ from tests.support.images import debian_archive, import_archive
 from tests.support.model_endpoint import ANSWER
 from tests.support.podman import IMAGE, podman
 from tests.support.service import operator, serving
+from tests.support.triggers import received
 from tests.support.waiting import until
 
 
@@ -588,7 +589,7 @@ def test_killed_worker_leaves_no_container_and_the_next_one_performs_the_run(eng
     ):
         may = operator(management)
         webhook = management.webhooks.create(may, {"name": "w"})
-        trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
+        trigger = received(webhook.webhook.uid)
         automation_created(management, may, "a", prompt="Do it.", runner="agent", triggers=[trigger])
         answer = service.post(webhook, b"{}")
         [run] = management.runs.of_delivery(may, answer.delivery_id)

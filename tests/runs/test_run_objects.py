@@ -34,6 +34,7 @@ from tests.support.automations import automation_created
 from tests.support.counts import ON_POSTGRES_IN_PROOF
 from tests.support.object_store import ObjectServer, serving_objects
 from tests.support.service import serving
+from tests.support.triggers import received
 from tests.support.waiting import until
 
 
@@ -442,7 +443,7 @@ def test_restarted_service_uploads_files_and_streams_them_to_viewers(tmp_path, s
     with serving(tmp_path / "data", **settings) as service, service.management() as management:
         may = management.access.operator("default")
         webhook = management.webhooks.create(may, {"name": "builds"})
-        trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
+        trigger = received(webhook.webhook.uid)
         automation_created(management, may, "builder", prompt="Build.", triggers=[trigger])
         server.stop()
         service.post(webhook)

@@ -43,6 +43,7 @@ from tests.runs.samples import sample_run
 from tests.runs.test_perform import OUR_EXECUTOR, FunctionRunner, claim, ignore
 from tests.runs.worker import microseconds
 from tests.support.automations import automation_changed, automation_created
+from tests.support.triggers import received
 
 VALUE = "canary-of-a-run-5e1f"
 NEW_VALUE = "canary-after-rotation-77aa"
@@ -88,7 +89,7 @@ class Installation:
         return MayManage(actor=may.actor, factory=may.factory, is_admin=False)
 
     def automation(self, name: str = "deploy", *, may: MayManage | None = None, **changes: Any) -> str:
-        triggers = [{"provider": "webhook", "event": "received", "filter": {"webhook_ids": [self.uid]}}]
+        triggers = [received(self.uid)]
         arguments = {"prompt": "Do it.", "triggers": triggers, "options": {"secrets": ["GH_TOKEN"]}, **changes}
         return automation_created(self.management, may or self.may, name, **arguments).id
 

@@ -11,6 +11,7 @@ from hookmill.runs.package import write_package
 from tests.spec import shows
 from tests.support.automations import automation_changed, automation_created
 from tests.support.service import operator, serving
+from tests.support.triggers import received
 from tests.support.waiting import until
 from tests.support.world import World
 
@@ -23,7 +24,7 @@ def test_running_service_performs_a_run_with_prompt_and_payload(tmp_path):
     with serving(tmp_path / "data", runners=runners) as service, service.management() as management:
         factory = operator(management)
         webhook = management.webhooks.create(factory, {"name": "issues"})
-        trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
+        trigger = received(webhook.webhook.uid)
         automation_created(management, factory, "triage", prompt="Sort this out.", triggers=[trigger])
 
         answer = service.post(webhook, BODY)

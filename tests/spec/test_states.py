@@ -15,6 +15,7 @@ from hookmill.domain.webhook import AuthMode
 from hookmill.management import WebhookWithSecret
 from tests.spec import shows
 from tests.support.automations import automation_changed
+from tests.support.triggers import received
 from tests.support.world import World
 
 
@@ -235,7 +236,7 @@ def test_automation_withdrawn_during_a_delivery_gets_no_run(world, change):
     webhook, other = world.webhook(), world.webhook("other")
     world.automation("triage", webhook)
     world.post(other)
-    triggers = [{"provider": "webhook", "event": "received", "filter": {"webhook_ids": [other.webhook.uid]}}]
+    triggers = [received(other.webhook.uid)]
     changes: dict[str, Callable[[], object]] = {
         "disabled": lambda: world.management.automations.set_enabled(world.may, "triage", False),
         "deleted": lambda: world.management.automations.delete(world.may, "triage"),

@@ -8,6 +8,7 @@ from hookmill.domain.errors import Conflict, Invalid, NotFound
 from tests.spec import shows
 from tests.support.automations import automation_changed, automation_created
 from tests.support.sqlite_usually import store_url
+from tests.support.triggers import received
 
 __all__ = ["store_url"]
 
@@ -89,7 +90,7 @@ def test_only_an_accepted_delivery_starts_runs(world):
 @shows("AUTOMATION-2")
 def test_several_matching_triggers_start_one_run_of_their_automation(world):
     webhook = world.webhook()
-    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
+    trigger = received(webhook.webhook.uid)
     automation_created(world.management, world.may, "triage", triggers=[trigger, trigger, trigger])
 
     world.post(webhook)
@@ -101,7 +102,7 @@ def test_several_matching_triggers_start_one_run_of_their_automation(world):
 @pytest.mark.parametrize("change", [{"provider": "email"}, {"event": "sent"}, {"provider": None}, {"event": ""}])
 def test_trigger_with_another_provider_or_event_is_refused(world, change):
     webhook = world.webhook()
-    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
+    trigger = received(webhook.webhook.uid)
 
     with pytest.raises(Invalid, match="received"):
         automation_created(world.management, world.may, "another kind", triggers=[trigger | change])
@@ -141,7 +142,7 @@ def test_trigger_with_an_unusable_webhook_causes_a_warning(world):
 def test_another_factorys_webhook_starts_no_run_of_an_automation(world):
     other_factory = world.operator_of_new_factory()
     webhook = world.webhook()
-    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
+    trigger = received(webhook.webhook.uid)
     automation_created(world.management, other_factory, "listening in", triggers=[trigger])
 
     world.post(webhook)

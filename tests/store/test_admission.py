@@ -16,6 +16,7 @@ from hookmill.store.admission import window_counts
 from hookmill.store.admission.plan import Acceptance, Plan, Rejection
 from hookmill.store.admission.transaction import WINDOW_US, PlanOutcome, Stale, add_dropped_counts
 from tests.support.automations import automation_changed, automation_created
+from tests.support.triggers import received
 
 REJECTED = [Label.REJECTED_AUTH, Label.REJECTED_INVALID_JSON, Label.REJECTED_TOO_LARGE]
 
@@ -238,7 +239,7 @@ def test_only_plans_for_the_current_revision_are_admitted(store):
 )
 def test_change_of_webhook_or_automation_makes_plans_stale(store, change):
     webhook, other = store.webhook(), store.webhook("other")
-    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.uid]}}
+    trigger = received(webhook.uid)
     automation_created(store.management, store.may, "triage", triggers=[trigger])
     webhook = store.management.webhooks.get(store.may, "source")
     plans = [store.plan(webhook), store.plan(other)]

@@ -18,6 +18,7 @@ from hookmill.store.admission.transaction import add_dropped_counts
 from hookmill.store.deliveries import LogRange
 from hookmill.store.runs import pages, reading
 from tests.support.automations import automation_created
+from tests.support.triggers import received
 
 DAY = 86_400
 IDENTITIES = ["often", "sometimes", "seldom", None]
@@ -130,7 +131,7 @@ def test_dropped_attempts_are_on_the_page_in_which_their_minute_ends(store):
 
 def test_pages_of_runs_contain_the_same_runs_as_a_scan(store):
     webhooks = [store.webhook(name) for name in ("one", "two")]
-    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhooks[0].uid]}}
+    trigger = received(webhooks[0].uid)
     often, seldom, never = (
         automation_created(store.management, store.may, name, triggers=[trigger]).id for name in "abc"
     )
@@ -192,7 +193,7 @@ def test_pages_of_runs_contain_the_same_runs_as_a_scan(store):
 
 def test_runs_are_counted_by_delivery_only_within_their_factory(store):
     webhook = store.webhook()
-    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.uid]}}
+    trigger = received(webhook.uid)
     automations = [automation_created(store.management, store.may, name, triggers=[trigger]).id for name in "ab"]
     webhook = store.management.webhooks.get(store.may, "source")
     plans = []

@@ -15,6 +15,7 @@ from hookmill.store.admission import snapshot as snapshot_module
 from hookmill.store.admission.snapshot import Snapshot
 from tests.store.managed_store import ManagedStore
 from tests.support.automations import automation_created
+from tests.support.triggers import received
 
 
 @contextlib.asynccontextmanager
@@ -117,7 +118,7 @@ def test_revalidated_webhook_has_the_rotated_secret(store):
 
 def test_subscriptions_are_the_enabled_automations_of_the_webhook(store):
     uid = store.webhook().uid
-    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [uid]}}
+    trigger = received(uid)
     create = partial(automation_created, store.management)
     enabled = create(store.may, "enabled", triggers=[trigger])
     create(store.may, "disabled", triggers=[trigger], enabled=False)
@@ -137,7 +138,7 @@ def test_subscriptions_are_the_enabled_automations_of_the_webhook(store):
 
 def test_automation_with_unreadable_triggers_affects_no_other(store):
     uid = store.webhook().uid
-    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [uid]}}
+    trigger = received(uid)
     broken = automation_created(store.management, store.may, "broken", triggers=[trigger])
     readable = automation_created(store.management, store.may, "readable", triggers=[trigger])
     with store.database.write() as tx:
