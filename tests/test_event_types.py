@@ -14,7 +14,7 @@ from hookmill.domain.signatures import catalogue
 from hookmill.domain.signatures.rule import scheme_named
 from hookmill.domain.signatures.sign import sign
 from hookmill.domain.webhook import AuthMode
-from hookmill.management import WebhookWithSecret
+from hookmill.management import WebhookWithSecret, draft_filter
 from hookmill.runs.package import write_package
 from tests.support.automations import automation_created
 from tests.support.example_keys import example_pair
@@ -111,7 +111,9 @@ def test_trigger_can_filter_by_the_event_type_of_every_provider(wide_world):
         automation_for(wide_world, name, provider.webhook, [EVENT, "further"])
         matching, others = provider.send(EVENT), [provider.send("another"), provider.send(None)]
         runs = [run.delivery_key for run in wide_world.runs(provider.webhook)]
-        backtest = wide_world.management.filters.backtest(wide_world.may, event_types=[EVENT], webhooks=[name])
+        backtest = wide_world.management.filters.backtest(
+            wide_world.may, draft_filter(event_types=[EVENT]), webhooks=[name]
+        )
         results[name] = (
             runs == [matching.key],
             [row.key for row in backtest.matching] == [matching.key],
@@ -144,11 +146,11 @@ def test_admission_filter_tests_backtests_and_explanations_agree(world):
 
     for automation, (events, payload) in zip(automations, drafts, strict=True):
         matching = {delivery for delivery in deliveries if (delivery, automation.id) in started}
-        backtest = filters.backtest(world.may, payload_filter=payload, event_types=events)
+        backtest = filters.backtest(world.may, draft_filter(payload, events))
         tested = {
             delivery
             for delivery in deliveries
-            if filters.test(world.may, delivery, payload_filter=payload, event_types=events).would_trigger
+            if filters.test(world.may, delivery, draft_filter(payload, events)).would_trigger
         }
         explained = {
             delivery

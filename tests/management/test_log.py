@@ -13,7 +13,7 @@ from hookmill.domain.errors import Conflict, NotFound
 from hookmill.domain.ids import DeliveryKey, delivery_id, run_id
 from hookmill.domain.run import RunState
 from hookmill.maintenance import run_retention
-from hookmill.management import WebhookWithSecret, log
+from hookmill.management import WebhookWithSecret, draft_filter, log
 from tests.support.waiting import until
 from tests.support.world import Answer, World
 
@@ -93,7 +93,7 @@ def test_backtest_separates_matching_deliveries_from_others(world):
     world.post(other, b'{"action": "opened", "n": 3}')
     world.post(source, b"not JSON")
 
-    tested = world.management.filters.backtest(world.may, payload_filter=OPENED, webhooks=["source"])
+    tested = world.management.filters.backtest(world.may, draft_filter(OPENED), webhooks=["source"])
 
     assert [delivery_id(row.key) for row in tested.matching] == [opened]
     assert [delivery_id(row.key) for row in tested.others] == [closed]
@@ -105,7 +105,7 @@ def test_backtest_evaluates_the_requested_number_of_deliveries(world):
         world.post(source, b'{"n": %d}' % number)
         world.clock.advance(seconds=1)
 
-    tested = world.management.filters.backtest(world.may, payload_filter={"n": [0, 3, 4]}, last=3)
+    tested = world.management.filters.backtest(world.may, draft_filter({"n": [0, 3, 4]}), last=3)
 
     assert (len(tested.matching), len(tested.others)) == (2, 1)
 

@@ -25,7 +25,6 @@ HARMLESS = {
     ("webhooks.py", "use.secret_id == secret_id"): "the same",
     ("secret.py", "webhook.secret_name == secret_name"): "names of secrets, which every manager may read",
     ("secrets.py", "webhook.secret_name == secret.name"): "the same",
-    ("automations.py", "after.options.secrets != before.options.secrets"): "the same",
     ("live.py", "delivery.identity_digest in self.identity_digests"): "the ids of events, which the log shows",
     (
         "live.py",

@@ -10,7 +10,7 @@ from hookmill.domain.errors import HookmillError, NotFound
 from hookmill.domain.ids import delivery_id
 from hookmill.domain.webhook import AuthMode
 from hookmill.maintenance import run_retention
-from hookmill.management import WebhookWithSecret
+from hookmill.management import WebhookWithSecret, draft_filter
 from hookmill.store.schema import metadata
 from tests.spec import shows
 from tests.support.world import World
@@ -233,7 +233,7 @@ def test_another_factorys_log_is_not_found(world):
         lambda: world.management.log.newest(other_factory, webhook=webhook.webhook.uid),
         lambda: world.management.log.get(other_factory, answer.delivery_id),
         lambda: world.management.log.payload(other_factory, answer.delivery_id),
-        lambda: world.management.filters.test(other_factory, answer.delivery_id),
+        lambda: world.management.filters.test(other_factory, answer.delivery_id, draft_filter()),
         lambda: world.management.runs.of_delivery(other_factory, answer.delivery_id),
         lambda: world.management.log.dropped_attempts(other_factory, webhook.webhook.uid),
         lambda: world.management.runs.get(other_factory, f"run_{run.id.hex()}"),

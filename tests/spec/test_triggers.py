@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from hookmill.domain.errors import Conflict, Invalid, NotFound
+from hookmill.management import draft_filter
 from tests.spec import shows
 from tests.support.automations import automation_changed, automation_created
 from tests.support.sqlite_usually import store_url
@@ -384,7 +385,7 @@ def test_filter_test_reports_the_results_of_both_checks(world, payload_filter, s
     answer = world.post(webhook, b'{"a": 1}')
     uids = [webhook.webhook.uid if selects else other.webhook.uid]
 
-    test = world.management.filters.test(world.may, answer.delivery_id, payload_filter=payload_filter, webhooks=uids)
+    test = world.management.filters.test(world.may, answer.delivery_id, draft_filter(payload_filter), webhooks=uids)
 
     assert (test.would_trigger, test.webhook_check, test.payload_check) == results
 
@@ -393,7 +394,7 @@ def test_filter_test_reports_the_actual_value_for_every_condition(world):
     answer = world.post(world.webhook(), b'{"action": "closed", "n": [1, 2]}')
 
     test = world.management.filters.test(
-        world.may, answer.delivery_id, payload_filter={"action": ["opened"], "n": [2], "gone": {"exists": False}}
+        world.may, answer.delivery_id, draft_filter({"action": ["opened"], "n": [2], "gone": {"exists": False}})
     )
 
     assert test.explanation is not None
@@ -415,7 +416,7 @@ def test_filter_test_agrees_with_the_trigger(world):
         tested = {
             f"automation {no}"
             for no, payload_filter in enumerate(filters)
-            if world.management.filters.test(world.may, answer.delivery_id, payload_filter=payload_filter).would_trigger
+            if world.management.filters.test(world.may, answer.delivery_id, draft_filter(payload_filter)).would_trigger
         }
         assert started == tested
 
@@ -426,13 +427,13 @@ def test_filter_test_requires_a_stored_payload(world):
     [row] = world.log(webhook)
 
     with pytest.raises(NotFound, match="only Accepted deliveries have a stored payload"):
-        world.management.filters.test(world.may, f"dlv_{row.key.hex()}", payload_filter={"a": [1]})
+        world.management.filters.test(world.may, f"dlv_{row.key.hex()}", draft_filter({"a": [1]}))
 
 
 def test_filter_test_changes_nothing(world):
     webhook = world.webhook()
     answer = world.post(webhook, b'{"a": 1}')
 
-    world.management.filters.test(world.may, answer.delivery_id, payload_filter={"a": [1]})
+    world.management.filters.test(world.may, answer.delivery_id, draft_filter({"a": [1]}))
 
     assert (world.labels(webhook), world.runs(webhook)) == (["Accepted"], [])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,8 +18,7 @@ from hookmill.domain.spec import read
 from hookmill.presentation.filter import BacktestView, policy_outcome
 
 if TYPE_CHECKING:
-    from hookmill.cli.session import FactorySession
-    from hookmill.management import FilterTest
+    pass
 
 commands = typer.Typer(no_args_is_help=True, help="Filters: test a filter on deliveries.")
 
@@ -57,6 +56,8 @@ def run_filter_test(
     json: options.AsJson = False,
 ) -> None:
     """Test a filter on one delivery. Use a delivery of the log, or a body from a file."""
+    from hookmill.management import draft_filter, evaluate_filter
+
     inputs.require_exactly_one(delivery=delivery, body=body)
     inputs.require_at_most_one(filter=filter_json, filter_file=filter_file, automation=automation)
     inputs.require_at_most_one(event=event, automation=automation)
@@ -68,21 +69,25 @@ def run_filter_test(
         )
     shows_webhook_check = delivery is not None
     payload_filter = inputs.read_filter(filter_json, filter_file)
+    filters = [draft_filter(payload_filter, event or None)]
+    content = inputs.read_bytes(str(body), "The body file", BODY_BYTES_MAX) if delivery is None else b""
     if delivery is None and automation is None:
-        content = inputs.read_bytes(str(body), "The body file", BODY_BYTES_MAX)
-        tests = [_test_body(payload_filter, event, content, body_event)]
+        tests = [evaluate_filter(filters[0], content, event=body_event)]
     else:
         with factory_session(factory) as session:
-            tests = _test_in_store(
-                session,
-                delivery=delivery,
-                body_file=body,
-                body_event=body_event,
-                payload_filter=payload_filter,
-                event_types=event,
-                automation=automation,
-                webhooks=webhook,
-            )
+            if automation is not None:
+                filters = list(session.management.automations.get(session.may, automation).filters)
+            tests = [
+                session.management.filters.test(
+                    session.may,
+                    delivery,
+                    each,
+                    webhooks=each.webhook_ids if automation is not None else webhook or None,
+                )
+                if delivery is not None
+                else evaluate_filter(each, content, event=body_event)
+                for each in filters
+            ]
 
     if not tests:
         raise Conflict(f"Automation {automation!r} has no readable trigger. `hookmill automation show` says why.")
@@ -134,6 +139,8 @@ def backtest(
         concurrency_key=concurrency_key,
         debounce=debounce,
     )
+    from hookmill.management import draft_filter
+
     policy = read(
         RunPolicy,
         {
@@ -145,8 +152,7 @@ def backtest(
     with factory_session(factory) as session, progress.activity_bar("Testing the last deliveries"):
         result = session.management.filters.backtest(
             session.may,
-            payload_filter=payload_filter,
-            event_types=event or None,
+            draft_filter(payload_filter, event or None),
             webhooks=webhook or None,
             last=last,
             policy=policy,
@@ -171,51 +177,3 @@ def backtest(
         print_line()
         delivery = delivery_id(result.others[0].key)
         print_line(f"Why not: {command_line('filter test', factory, delivery=delivery, event=event, **filter_options)}")
-
-
-def _test_body(payload_filter: Any, event_types: list[str] | None, body: bytes, event: str | None) -> FilterTest:
-    from hookmill.management import draft_filter, evaluate_filter
-
-    return evaluate_filter(draft_filter(payload_filter, event_types or None), body, event=event)
-
-
-def _test_in_store(
-    session: FactorySession,
-    *,
-    delivery: str | None,
-    body_file: str | None,
-    body_event: str | None,
-    payload_filter: Any,
-    event_types: list[str] | None,
-    automation: str | None,
-    webhooks: list[str] | None,
-) -> list[FilterTest]:
-    """Test the triggers of the automation if it is named, else the filter.
-
-    The input is the delivery if it is named, else the body in the file.
-    """
-    from hookmill.management import evaluate_filter
-
-    if delivery is None:
-        content = inputs.read_bytes(str(body_file), "The body file", BODY_BYTES_MAX)
-        filters = session.management.automations.get(session.may, str(automation)).filters
-        return [evaluate_filter(each, content, event=body_event) for each in filters]
-    if automation is not None:
-        return [
-            session.management.filters.test(
-                session.may,
-                delivery,
-                payload_filter=each.payload.source if each.payload is not None else None,
-                event_types=each.event or None,
-                webhooks=each.webhook_ids,
-            )
-            for each in session.management.automations.get(session.may, automation).filters
-        ]
-    test = session.management.filters.test(
-        session.may,
-        delivery,
-        payload_filter=payload_filter,
-        event_types=event_types or None,
-        webhooks=webhooks or None,
-    )
-    return [test]

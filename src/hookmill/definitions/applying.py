@@ -166,8 +166,7 @@ def backtest(management: Management, may: MayView, definitions: Definitions) -> 
             continue
         result = management.filters.backtest(
             may,
-            payload_filter=conditions.payload.source if conditions.payload is not None else None,
-            event_types=conditions.event or None,
+            conditions,
             webhooks=uids,
             last=APPLY_BACKTEST_DELIVERIES,
         )

@@ -103,8 +103,13 @@ def source_of(value: Any) -> Any:
     return value.source
 
 
+def object_schema(_kind: type) -> dict[str, Any]:
+    """The JSON Schema of every `JsonValue`."""
+    return {"type": "object"}
+
+
 def schemas(
-    *specs: type[Spec], ref_template: str, schema_hook: Callable[[type], dict[str, Any]] | None = None
+    *specs: type[Spec], ref_template: str, schema_hook: Callable[[type], dict[str, Any]] = object_schema
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The JSON Schemas of all fields of the specs, by name, and the schemas that they refer to, by name."""
     _, components = msgspec.json.schema_components(specs, ref_template=ref_template, schema_hook=schema_hook)

@@ -88,7 +88,7 @@ class Automations(Operations):
         self._refuse_unusable(may, after, changed)
         if after.name != before.name:
             _refuse_taken_name(change.tx, may, after.name)
-        if after.secrets != before.secrets or after.runner != before.runner:
+        if not {"secrets", "runner"}.isdisjoint(changed):
             self._refuse_unusable_secrets(change.tx, may, after)
         automations.save(change.tx, before, after)
         changed += [name for part in before.unreadable_parts for name in STORED_PARTS[part] if name not in changed]

@@ -69,17 +69,15 @@ class Filters(Operations):
         self,
         may: MayView,
         delivery_id: str,
+        draft: DeliveryFilter,
         *,
-        payload_filter: Any = None,
-        event_types: Any = None,
         webhooks: Sequence[str] | None = None,
     ) -> FilterTest:
         """Test a draft, which is a filter that is not (yet) part of a trigger, on a stored delivery.
 
-        `webhooks` are uids or names. None accepts every payload, event type or webhook. Raises `Invalid`, and
-        `NotFound` for an unknown webhook, and for a delivery that is unknown or has no payload.
+        `webhooks` are uids or names, which replace those of the draft. None accepts every webhook. Raises `NotFound`
+        for an unknown webhook, and for a delivery that is unknown or has no payload.
         """
-        draft = draft_filter(payload_filter, event_types)
         with self._installation.reading() as tx:
             delivery = delivery_of(tx, may, delivery_id)
             body = payload_of(tx, delivery)
@@ -90,9 +88,8 @@ class Filters(Operations):
     def backtest(
         self,
         may: MayView,
+        draft: DeliveryFilter,
         *,
-        payload_filter: Any = None,
-        event_types: Any = None,
         webhooks: Sequence[str] | None = None,
         last: int = 50,
         policy: RunPolicy = NO_POLICY,
@@ -105,7 +102,6 @@ class Filters(Operations):
         """
         if not 1 <= last <= BACKTEST_DELIVERIES_MAX:
             raise Invalid(f"A backtest tests 1 to {BACKTEST_DELIVERIES_MAX} deliveries, not {last}.", pointer="/last")
-        draft = draft_filter(payload_filter, event_types)
         matching: list[Delivery] = []
         others: list[Delivery] = []
         policy_keys: list[bytes | None] = []

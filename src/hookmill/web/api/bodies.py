@@ -26,7 +26,6 @@ from hookmill.web.api.fields import (
     SecretText,
     Text,
     Uid,
-    custom_schema,
 )
 
 FILES_MAX: Final = 2_000
@@ -61,7 +60,7 @@ def _unset() -> Any:
     return None
 
 
-_PROPERTIES, _ = spec.schemas(AutomationSpec, ref_template=REF_TEMPLATE, schema_hook=custom_schema)
+_PROPERTIES, _ = spec.schemas(AutomationSpec, ref_template=REF_TEMPLATE)
 _WEBHOOK_PROPERTIES, _ = spec.schemas(WebhookSpec, ref_template=REF_TEMPLATE)
 
 
@@ -254,10 +253,9 @@ EventTypes = Annotated[
 ]
 
 
-class FilterTestRequest(RequestBody):
-    model_config = _example({"delivery_id": "dlv_0192f0c1aabbccddeeff001122334455", "filter": {"action": ["created"]}})
+class FilterDraft(RequestBody):
+    """A trigger that is not part of an automation."""
 
-    delivery_id: DeliveryId
     filter: PayloadFilter | None = Field(
         default=None, description="The payload filter. If omitted, every payload matches."
     )
@@ -267,18 +265,17 @@ class FilterTestRequest(RequestBody):
     )
 
 
-class BacktestRequest(RequestBody):
+class FilterTestRequest(FilterDraft):
+    model_config = _example({"delivery_id": "dlv_0192f0c1aabbccddeeff001122334455", "filter": {"action": ["created"]}})
+
+    delivery_id: DeliveryId
+
+
+class BacktestRequest(FilterDraft):
     model_config = _example(
         {"filter": {"action": ["created"]}, "webhook_ids": ["wh_0123456789abcdefghjkmnpqrst"], "last": 50}
     )
 
-    filter: PayloadFilter | None = Field(
-        default=None, description="The payload filter. If omitted, every payload matches."
-    )
-    event: EventTypes | None = Field(default=None, description="The event types. If omitted, every event type matches.")
-    webhook_ids: list[Uid] | None = Field(
-        default=None, max_length=100, description="The webhooks that the trigger selects. Defaults to all."
-    )
     last: StrictInt = Field(
         default=50, ge=1, le=BACKTEST_DELIVERIES_MAX, description="The number of deliveries to evaluate, newest first."
     )

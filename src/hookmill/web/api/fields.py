@@ -14,13 +14,6 @@ _MOMENT_PATTERN: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?(
 _RANDOM_PART_PATTERN: Final = "[0-9a-z]{1,64}"
 REF_TEMPLATE: Final = "#/components/schemas/{name}"
 """Where the OpenAPI document has its schemas."""
-
-
-def custom_schema(_kind: type) -> dict[str, Any]:
-    """The JSON Schema of a payload filter in the OpenAPI document."""
-    return {"type": "object"}
-
-
 # PostgreSQL can't store a NUL in text.
 NO_NUL: Final = r"^[^\x00]*$"
 _SECRET_NAME_PATTERN: Final = r"^[A-Za-z][A-Za-z0-9_]{0,63}$"

@@ -4,6 +4,7 @@ from fastapi import APIRouter, Response
 
 from hookmill.domain.run_policy import RunPolicy
 from hookmill.domain.spec import read
+from hookmill.management import draft_filter
 from hookmill.presentation.filter import BacktestView, FilterTestView
 from hookmill.web.api.access import ManagementDependency, ViewerAccess
 from hookmill.web.api.bodies import BacktestRequest, FilterTestRequest
@@ -24,7 +25,7 @@ routes = APIRouter(prefix="/factories/{factory}", route_class=Route, tags=["Filt
 def test_filter(permission: ViewerAccess, management: ManagementDependency, body: FilterTestRequest) -> Response:
     """Evaluates a trigger on a recorded delivery, with every check and condition. Starts no run."""
     test = management.filters.test(
-        permission, body.delivery_id, payload_filter=body.filter, event_types=body.event, webhooks=body.webhook_ids
+        permission, body.delivery_id, draft_filter(body.filter, body.event), webhooks=body.webhook_ids
     )
     return json_response(FilterTestView.of(test))
 
@@ -40,8 +41,7 @@ def backtest_filter(permission: ViewerAccess, management: ManagementDependency, 
     """Evaluates a trigger on the last recorded deliveries. Starts no run."""
     backtest = management.filters.backtest(
         permission,
-        payload_filter=body.filter,
-        event_types=body.event,
+        draft_filter(body.filter, body.event),
         webhooks=body.webhook_ids,
         last=body.last,
         policy=read(RunPolicy, {"concurrency": body.concurrency, "debounce": body.debounce}),

@@ -10,6 +10,7 @@ from fastapi.routing import iter_route_contexts
 from msgspec.json import schema_components
 
 from hookmill import __version__
+from hookmill.domain.spec import object_schema
 from hookmill.presentation.view import View
 from hookmill.presentation.webhook import WebhookView, WebhookWithSecretView
 from hookmill.web.api.access import (
@@ -23,7 +24,7 @@ from hookmill.web.api.access import (
     requirement_of,
 )
 from hookmill.web.api.expensive import is_expensive
-from hookmill.web.api.fields import REF_TEMPLATE, custom_schema
+from hookmill.web.api.fields import REF_TEMPLATE
 from hookmill.web.api.problems import ERROR_CODES, MEDIA_TYPE, ErrorDetail, ProblemDetails
 from hookmill.web.api.representation import precondition
 from hookmill.web.api.route import Route
@@ -142,7 +143,7 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
 def _view_schemas(app: FastAPI) -> dict[str, Any]:
     """The schemas of all response bodies and their parts, by name."""
     views = [operation.response_view for operation in operations(app) if operation.response_view is not None]
-    _, schemas = schema_components(views, ref_template=REF_TEMPLATE, schema_hook=custom_schema)
+    _, schemas = schema_components(views, ref_template=REF_TEMPLATE, schema_hook=object_schema)
     for schema in schemas.values():
         if "enum" in schema:
             schema["type"] = "string"

@@ -127,8 +127,7 @@ def _backtest(
         return Backtest(matching=tuple(_newest(management, may, uids, BACKTEST_DELIVERIES)), others=())
     return management.filters.backtest(
         may,
-        payload_filter=conditions.payload.source if conditions.payload is not None else None,
-        event_types=conditions.event or None,
+        conditions,
         webhooks=uids,
         last=BACKTEST_DELIVERIES,
         policy=policy,
