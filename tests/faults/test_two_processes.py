@@ -323,7 +323,7 @@ def test_deleted_webhook_accepts_no_delivery_in_any_process(pair: Pair):
         may = operator(management)
         webhooks = [management.webhooks.create(may, {"name": f"deleted-{number}"}) for number in range(ROUNDS)]
         # A trigger selects at most 100 webhooks, and `make proof` needs 200.
-        triggers = [received(each.webhook.uid for each in some) for some in (webhooks[::2], webhooks[1::2])]
+        triggers = [received(*(each.webhook.uid for each in some)) for some in (webhooks[::2], webhooks[1::2])]
         automation_created(management, may, "of deleted webhooks", triggers=triggers)
         returned_at = [float("inf")] * ROUNDS
         newest = 0

@@ -88,12 +88,8 @@ def create(
     fields = run_options.changes()
     with factory_session(factory) as session:
         if triggers is None:
-            conditions = {
-                "webhook_ids": [_uid(session, name_or_uid) for name_or_uid in trigger.webhook or ()],
-                "event": trigger.event or None,
-                "payload": payload_filter,
-            }
-            triggers = [*([_webhook_trigger(without_none(conditions))] if trigger.webhook else []), *schedules]
+            conditions = _conditions(session, trigger, payload_filter)
+            triggers = [*([_webhook_trigger(conditions)] if trigger.webhook else []), *schedules]
         fields |= {
             "name": name,
             "prompt": prompt_text,
@@ -222,13 +218,10 @@ def change(
         if changes_trigger or changes_schedules:
             if TRIGGERS_PART in before.unreadable_parts:
                 raise Conflict(f"The triggers of {before.name!r} can't be read. {_REPLACE_ALL_TRIGGERS}")
-            changes: dict[str, Any] = {}
-            if trigger.webhook:
-                changes["webhook_ids"] = [_uid(session, name_or_uid) for name_or_uid in trigger.webhook]
-            if payload_filter is not None or trigger.no_filter:
-                changes["payload"] = payload_filter
-            if trigger.event or trigger.any_event:
-                changes["event"] = trigger.event
+            removed = {"payload": trigger.no_filter, "event": trigger.any_event}
+            changes = _conditions(session, trigger, payload_filter) | {
+                name: None for name, is_removed in removed.items() if is_removed
+            }
             present = before.spec.as_json()["triggers"]
             webhook_triggers = [each for each in present if each["provider"] == "webhook"]
             kept_schedules = [each for each in present if each["provider"] == "schedule" and not trigger.no_schedule]
@@ -326,6 +319,12 @@ def _view(session: FactorySession, automation: Automation) -> AutomationView:
         session.management.automations.warnings(session.may, automation),
         session.management.automations.next_times_of(session.may, automation),
     )
+
+
+def _conditions(session: FactorySession, trigger: TriggerOptions, payload_filter: Any) -> dict[str, Any]:
+    """The filter of a trigger that the options set."""
+    uids = [_uid(session, name_or_uid) for name_or_uid in trigger.webhook or ()]
+    return without_none({"webhook_ids": uids or None, "event": trigger.event or None, "payload": payload_filter})
 
 
 def _webhook_trigger(trigger_filter: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ that concern several fields are in `Spec.problems`, and defaults that depend on 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
-from typing import Any, Final, Protocol, Self, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import inspect
@@ -23,8 +23,9 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """What a person may set of a resource or of a part of it.
 
     The annotation `Meta(extra={"phrase": "a JSON pointer"})` says what a value must be, if its type and limits don't.
-    A field can also have a class with the methods of `JsonValue`. `Meta(extra={"usable": usable_networks})` of a field
-    names the function that returns the field's value in its normal form, or raises `Invalid`.
+    A field can also have a class of ours with the attribute `source`, which is its JSON, and the class method `read`,
+    which returns the value or a list of its faults. It reads null, too. `Meta(extra={"usable": usable_networks})` of a
+    field names the function that returns the field's value in its normal form, or raises `Invalid`.
     """
 
     def problems(self) -> Iterable[Fault]:
@@ -37,17 +38,6 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Inside a class with `omit_defaults`, all defaults are left out.
         """
         return {name: _plain(value) for name, value, default in _fields_of(self) if value != default}
-
-
-class JsonValue(Protocol):
-    """A value that reads its JSON itself."""
-
-    source: Any
-    """The JSON."""
-
-    @classmethod
-    def read(cls, source: Any) -> "Self | list[Fault]":
-        """The value, or its faults, with pointers into the source. Null is not absence here."""
 
 
 def read(spec: type[S], source: Any, pointer: str = "") -> S:
@@ -104,7 +94,7 @@ def source_of(value: Any) -> Any:
 
 
 def object_schema(_kind: type) -> dict[str, Any]:
-    """The JSON Schema of every `JsonValue`."""
+    """The JSON Schema of a class of ours."""
     return {"type": "object"}
 
 
@@ -164,7 +154,7 @@ class _Reader:
         self.faults.append(Fault(pointer, f"{subject} must be {_phrase(kind)}."))
         return None
 
-    def _read_custom(self, kind: type[JsonValue], source: Any, pointer: str) -> JsonValue | None:
+    def _read_custom(self, kind: Any, source: Any, pointer: str) -> Any:
         value = kind.read(source)
         if not isinstance(value, list):
             return value

@@ -38,10 +38,11 @@ class AutomationInListView(AutomationWithoutPrompt, ExactNumbersView, frozen=Tru
     @classmethod
     def of(cls, automation: Automation, warnings: Sequence[str], next_times: Mapping[str, int | None]) -> Self:
         return cls(
-            **{name: getattr(automation, name) for name in AutomationWithoutPrompt.__struct_fields__},
+            **{
+                name: getattr(automation, name)
+                for name in (*AutomationWithoutPrompt.__struct_fields__, "version", "pause_reason")
+            },
             automation_id=automation.id,
-            version=automation.version,
-            pause_reason=automation.pause_reason,
             next_times=[
                 NextTimeView(name=schedule.name, next_at=iso_or_none(next_times.get(schedule.name)))
                 for schedule in automation.schedules
