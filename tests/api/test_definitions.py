@@ -32,7 +32,7 @@ def test_files_are_planned_applied_and_exported(api_with_secret):
     applied = apply(api_with_secret, FILES, expected_digest=planned["digest"])
 
     assert (planned["applied"], planned["changes"], planned["takes_over"]) == (False, True, True)
-    assert planned["lines"][-1] == "+ webhook repo: token, secret REPO_SECRET"
+    assert planned["lines"][-1] == "+ webhook repo: authMode token, secretName REPO_SECRET"
     assert applied.json == planned | {"applied": True, "webhooks": applied.json["webhooks"]}
     assert [webhook["name"] for webhook in applied.json["webhooks"]] == ["repo"]
     assert plan(api_with_secret, FILES)["changes"] is False

@@ -60,7 +60,9 @@ def test_every_example_in_the_openapi_document_is_in_snake_case():
     ]
 
     assert len(examples) > 15
-    assert [name for place, example in examples for name in names_not_in_snake_case(example, place)] == []
+    # The keys of `files` are paths.
+    names = [name for place, example in examples for name in names_not_in_snake_case(example, place)]
+    assert [name for name in names if "/files/" not in name] == []
 
 
 def test_openapi_document_and_page_contain_no_key_of_definition_files(shared_api):
@@ -98,6 +100,6 @@ def test_key_of_a_trigger_in_camel_case_is_refused_with_its_name(api, stocked):
 
 
 def test_unknown_field_is_refused_with_all_field_names(shared_api):
-    answer = shared_api.post(WEBHOOKS, {"name": "x", "authModes": "token"})
+    answer = shared_api.post(WEBHOOKS, {"name": "x", "odd": "token"})
 
-    assert answer.json["errors"][0]["detail"].startswith("Unknown field 'authModes'. Known fields: name, ")
+    assert answer.json["errors"][0]["detail"].startswith("Unknown field 'odd'. Known fields: name, ")

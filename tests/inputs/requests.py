@@ -107,6 +107,14 @@ BODIES: Final[Mapping[str, list[dict[str, Any]]]] = {
             **_POLICY,
         }
     ],
+    "plan_definitions": [{"files": {"webhooks/new.yaml": "secretName: NEW_SECRET"}}],
+    "apply_definitions": [
+        {
+            "files": {"webhooks/new.yaml": "secretName: NEW_SECRET"},
+            "allow_deletions": False,
+            "expected_digest": "0" * 64,
+        }
+    ],
     "cancel_runs": [{"automation": "reader of default", "webhook": "{uid}", "state": "running"}, {"all": False}],
     "run_automation": [{"payload": {"n": [1]}}],
     "report_attempt": [

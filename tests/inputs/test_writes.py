@@ -13,8 +13,9 @@ from tests.inputs.requests import BODIES, UNIQUE_NAME
 from tests.inputs.service import InProcessService
 from tests.support.service import Answer
 
-NOT_COMPARED: Final = {"report_attempt", "replay_delivery", "cancel_runs"}
-"""There is no attempt with a token, the automation is disabled, and an answer about many runs is no resource."""
+NOT_COMPARED: Final = {"report_attempt", "replay_delivery", "cancel_runs", "plan_definitions", "apply_definitions"}
+"""There is no attempt with a token, the automation is disabled, and an answer about many runs or changes is no
+resource."""
 
 
 def writes() -> Iterator[tuple[str, str, str, dict[str, Any] | None]]:

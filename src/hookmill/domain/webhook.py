@@ -68,7 +68,8 @@ def usable_event_header(name: str) -> str:
 def _usable_header(name: str, content: str, example: str) -> str:
     lowered = name.lower()
     if not re.fullmatch(_HEADER_NAME, name):
-        raise Invalid(f"{name[:100]!r} is not a header name. Use letters, digits and dashes, such as {example}.")
+        # The text does not repeat the value: it may be a secret in the wrong field.
+        raise Invalid(f"This is not a header name. Use letters, digits and dashes, such as {example}.")
     if lowered in _CREDENTIAL_HEADERS:
         raise Invalid(f"{name} carries credentials, and {content} are stored and shown. Choose another header.")
     if lowered in _CONNECTION_HEADERS:

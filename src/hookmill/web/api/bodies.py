@@ -372,7 +372,7 @@ class KeyCreation(RequestBody):
 
 
 class DefinitionFiles(RequestBody):
-    model_config = _example({"files": {"webhooks/github.yaml": "secretName: GITHUB_SECRET\n"}})
+    model_config = _example({"files": {"automations/nightly.md": "---\ntriggers: []\n---\nLook at the order.\n"}})
 
     files: dict[str, str] = Field(
         max_length=FILES_MAX,
