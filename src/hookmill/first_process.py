@@ -10,8 +10,6 @@ import sys
 from contextlib import suppress
 from typing import Final
 
-from hookmill.prctl import protect_memory
-
 _PASSED_ON: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 _FROM_TERMINAL: Final = (signal.SIGINT, signal.SIGQUIT)
 """A terminal sends these signals to both processes."""
@@ -32,6 +30,9 @@ def continue_in_child_of_first_process() -> None:
     if child == 0:
         signal.pthread_sigmask(signal.SIG_SETMASK, original_mask)
         return
+    # Loaded only here: few processes need it, and each command loads this module.
+    from hookmill.prctl import protect_memory
+
     # The environment may contain keys.
     protect_memory()
     while True:

@@ -93,6 +93,7 @@ TABLE: dict[tuple[str, str], Row] = {
     ("GET", "/api/v1/members/{member}"): Row("admin"),
     ("PATCH", "/api/v1/members/{member}"): Row("admin", 200, lambda ids: {"is_admin": True}),
     ("DELETE", "/api/v1/members/{member}"): Row("admin", 204),
+    ("POST", "/api/v1/members/{member}/sign-in-link"): Row("admin", 201),
     ("PUT", "/api/v1/members/{member}/roles/{factory}"): Row("admin", 200, lambda ids: {"role": "viewer"}),
     ("DELETE", "/api/v1/members/{member}/roles/{factory}"): Row("admin"),
     ("GET", "/api/v1/keys"): Row("admin"),

@@ -83,8 +83,8 @@ def test_alarm_is_snoozed_and_woken(log, webhook, hookmill):
     [
         ([], 2, "exactly one of --hours, --until"),
         (["--hours", "1", "--until", "2h"], 2, "exactly one of --hours, --until"),
-        (["--hours", "0"], 1, "within the next 720 hours"),
-        (["--hours", "721"], 1, "within the next 720 hours"),
+        (["--hours", "0"], 1, "/hours: Use a number of at least 1."),
+        (["--hours", "721"], 1, "/hours: Use a number of at most 720."),
         (["--until", "2020-01-01"], 1, "within the next 720 hours"),
     ],
 )
@@ -111,4 +111,4 @@ def test_printed_options_list_the_next_page_of_alarms(log, webhook, hookmill):
 
     assert last_line.endswith(f"alarm list --open --limit 2 --before {ids[1]}")
     assert [alarm["id"] for alarm in rest] == ids[:1]
-    assert "is not an alarm id" in hookmill("alarm", "list", "--before", "x", exit_code=1).err
+    assert "is not an id such as alm_0192f0c1" in hookmill("alarm", "list", "--before", "x", exit_code=1).err

@@ -72,7 +72,7 @@ def test_deletion_needs_a_confirmation(hookmill, create, delete, question):
         ("delivery show dlv_1", 1, "'dlv_1' is not a delivery id"),
         ("scheme show githup", 1, "'githup' is not a signature scheme. Did you mean github? Allowed are: "),
         ("delivery list --label ok", 2, 'duplicate, rejected_auth or "Rejected (auth)", '),
-        ("audit list --before dlv_1", 1, "'dlv_1' is not an entry's id"),
+        ("audit list --before dlv_1", 1, "'dlv_1' is not an id such as aud_0192f0c1"),
     ],
 )
 def test_refusal_says_what_is_wrong(hookmill, command, exit_code, problem):

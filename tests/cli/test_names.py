@@ -11,6 +11,8 @@ from tests.definitions.conftest import write
 
 ENDLESS_COMMANDS = {"serve", "worker"}
 """`test_service.py` checks their output."""
+COMMANDS_WITH_A_SERVER = {"login", "context remove"}
+"""`test_remote.py` checks their output."""
 SIGNATURE_OPTIONS = (
     '{"header": "X-Signature", "timestamp_header": "X-Time", "content": "{ts}.{body}", "tolerance_seconds": 300}'
 )
@@ -93,6 +95,8 @@ def test_names_in_the_json_of_every_command_are_in_snake_case(
     call("alarm destination list")
     call("alarm destination test", destination)
     call("alarm destination remove", destination, "--yes")
+    call("context list")
+    call("context use", "local")
     call("keys show")
     call("keys add")
     call("keys rotate")
@@ -117,7 +121,7 @@ def test_names_in_the_json_of_every_command_are_in_snake_case(
     call("move", "--undo", "--yes")
 
     all_commands = dict(commands(typer.main.get_command(app), ()))
-    assert called | ENDLESS_COMMANDS == {
+    assert called | ENDLESS_COMMANDS | COMMANDS_WITH_A_SERVER == {
         name
         for name, command in all_commands.items()
         if any("--json" in parameter.opts for parameter in command.params)

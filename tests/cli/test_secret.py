@@ -44,6 +44,7 @@ def test_show_in_json_has_every_field_but_the_value(shared_secret, hookmill):
         "used_by": ["orders"],
         "used_elsewhere": False,
         "for_runs": False,
+        "created_here": True,
         "used_by_automations": [],
         "not_synced": [],
     }

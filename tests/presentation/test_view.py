@@ -31,6 +31,7 @@ def test_representation_of_a_view_hides_its_secret():
         used_by=[],
         used_elsewhere=False,
         for_runs=False,
+        created_here=True,
         used_by_automations=[],
         value="the-secret",
     )

@@ -23,7 +23,7 @@ HARMLESS = {
     ("secrets.py", "use.secret_id == secret_id"): "ids of secrets, which are not secret",
     ("secrets.py", "use.secret_id == secret.id"): "the same",
     ("webhooks.py", "use.secret_id == secret_id"): "the same",
-    ("secret.py", "webhook.secret_name == secret_name"): "names of secrets, which every manager may read",
+    ("secret.py", "webhook['secret_name'] == secret_name"): "names of secrets, which every manager may read",
     ("secrets.py", "webhook.secret_name == secret.name"): "the same",
     ("live.py", "delivery.identity_digest in self.identity_digests"): "the ids of events, which the log shows",
     (

@@ -17,12 +17,14 @@ from hookmill.app.fork_server import ForkServer
 from hookmill.app.http_server import pass_on_first_signal
 from hookmill.app.metrics_files import MetricsPublisher, ProcessMetrics, metrics_directory
 from hookmill.app.open_files import allowed_connections
+from hookmill.app.operator_socket import OperatorServer
 from hookmill.app.tracing import build_trace_exporter
 from hookmill.app.worker_supervisor import WorkerStatus
 from hookmill.app.worker_watch import WorkerWatch
 from hookmill.domain.errors import StoreUnavailable
 from hookmill.ingress import Ingress, Limits
 from hookmill.maintenance import DiskGuard
+from hookmill.management import Management
 from hookmill.metrics import DELIVERIES_WAITING, SNAPSHOT_AGE, SNAPSHOT_WEBHOOKS, Metrics
 from hookmill.settings import Settings
 from hookmill.store import dialect
@@ -49,15 +51,26 @@ class IngressService:
     """The service's ASGI application, from start to stop."""
 
     def __init__(
-        self, settings: Settings, fork_server: ForkServer, worker_status: WorkerStatus, supervisor_pid: int
+        self,
+        settings: Settings,
+        fork_server: ForkServer,
+        worker_status: WorkerStatus,
+        supervisor_pid: int,
+        operator_listener: socket.socket | None = None,
     ) -> None:
-        """When the process `supervisor_pid` ends, so does the process of this service."""
+        """When the process `supervisor_pid` ends, so does the process of this service.
+
+        `operator_listener` is the socket of `operator_socket`.
+        """
         self._settings = settings
         self._worker_status = worker_status
         self._supervisor_pid = supervisor_pid
         self._fork_server = fork_server
+        self._operator_listener = operator_listener
+        self._operator_server: OperatorServer | None = None
         self._routes: Routes | None = None
         self._management_store: Store | None = None
+        self._management: Management | None = None
         self._management_store_lock = threading.Lock()
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
@@ -125,6 +138,11 @@ class IngressService:
             management_requests_max=min(MANAGEMENT_REQUESTS_MAX, allowed_connections() // 2),
             worker_starts=lambda: self._worker_status.can_start,
         )
+        if self._operator_listener is not None:
+            self._operator_server = OperatorServer(
+                self._operator_listener, settings, store.master_keys, self._build_operator_api
+            )
+            await self._operator_server.start()
         self._connection_closer = StalledConnectionCloser(settings.port, allowed_connections(), log.failure)
         for repeated in (self._write_dropped, self._check_disk, self._log_new_master_keys):
             self._tasks.append(asyncio.create_task(repeated()))
@@ -192,6 +210,8 @@ class IngressService:
         for task in self._tasks:
             task.cancel()
         self._connection_closer.close()
+        if self._operator_server is not None:
+            await self._operator_server.close()
         self._ingress.write_dropped()
         await self._group_commit.close()
         self._snapshot.close()
@@ -211,12 +231,24 @@ class IngressService:
                 self._management_store = open_store(self._settings)
             return self._management_store
 
+    def _build_operator_api(self, user_id: int) -> Application:
+        from hookmill.web.api import build_for_operator
+
+        return build_for_operator(self._management_for_api(), user_id, now_us=now_us, report_failure=log.failure)
+
+    def _management_for_api(self) -> Management:
+        store = self._open_management_store()
+        with self._management_store_lock:
+            if self._management is None:
+                self._management = build_management(self._settings, store)
+            return self._management
+
     def _build_api(self) -> Application:
         # Imported on the first request, to save time and memory in services that are not managed over HTTP.
         from hookmill.web.api import build
 
         api = build(
-            build_management(self._settings, self._open_management_store()),
+            self._management_for_api(),
             trusted_proxies=self._settings.proxy_networks(),
             now_us=now_us,
             report_failure=log.failure,

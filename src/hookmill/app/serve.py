@@ -17,7 +17,7 @@ from granian.constants import HTTPModes, Interfaces, Loops, RuntimeModes
 from granian.http import HTTP1Settings
 from granian.log import LogLevels
 
-from hookmill.app import log
+from hookmill.app import log, operator_socket
 from hookmill.app.fork_server import ForkServer
 from hookmill.app.http_server import HttpServer, block_stop_signals, serve_until_interrupted
 from hookmill.app.http_server_log import LOGGING
@@ -63,6 +63,7 @@ def serve(settings: Settings, announce: Callable[[], None]) -> None:
         fork_server = resources.enter_context(closing(ForkServer(jobs)))
         if not settings.on_postgres:
             _lock_data_directory(settings, resources)
+        listener = resources.enter_context(operator_socket.listening(settings))
         worker_status = WorkerStatus()
         worker = resources.enter_context(closing(WorkerSupervisor(fork_server, worker_status)))
         if settings.metrics_port is not None:
@@ -82,7 +83,7 @@ def serve(settings: Settings, announce: Callable[[], None]) -> None:
         # a request that can end one process must not be able to end the service.
         serve_until_interrupted(
             partial(_create_server, settings),
-            partial(IngressService, settings, fork_server, worker_status, supervisor_pid),
+            partial(IngressService, settings, fork_server, worker_status, supervisor_pid, listener),
             is_restartable=ready_event.is_set,
         )
 

@@ -1,6 +1,8 @@
 """The command line. Its commands call the same operations as the API."""
 
 import functools
+import gc
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -11,32 +13,8 @@ from typing import Annotated, Final, NoReturn
 import typer
 
 from hookmill import __version__
-from hookmill.build import build_id
-from hookmill.cli import (
-    alarm,
-    alarm_destination,
-    audit,
-    automation,
-    backup,
-    definitions,
-    delivery,
-    doctor,
-    factory,
-    filters,
-    key,
-    keys,
-    mcp,
-    member,
-    move,
-    run,
-    scheme,
-    secret,
-    send,
-    service,
-    verify,
-    webhook,
-)
-from hookmill.cli.groups import RootGroup
+from hookmill.cli.commands import CLIENT_COMMANDS, EXIT_ONE_COMMANDS, RootGroup, require_usable
+from hookmill.cli.connection import SERVER_VARIABLE
 from hookmill.cli.output import print_error, print_line
 from hookmill.cli.standard_streams import open_missing_streams
 from hookmill.domain.errors import DiskFull, HookmillError, Invalid, StoreUnavailable
@@ -62,53 +40,37 @@ app = typer.Typer(
 
 def _print_version(requested: bool) -> None:
     if requested:
+        from hookmill.build import build_id
+
         print_line(f"hookmill {__version__} (build {build_id()})")
         raise typer.Exit
 
 
 @app.callback()
 def _hookmill(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
+    server: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="Use the service at this URL, with the API key in HOOKMILL_API_KEY or of `login`."
+        ),
+    ] = None,
 ) -> None:
-    pass
-
-
-app.command()(service.serve)
-app.command()(service.worker)
-app.command()(service.migrate)
-app.command()(move.move)
-app.command()(backup.backup)
-app.command()(backup.restore)
-app.command()(verify.verify)
-app.command()(doctor.doctor)
-app.command()(mcp.mcp)
-app.add_typer(webhook.commands, name="webhook")
-app.add_typer(automation.commands, name="automation")
-app.add_typer(delivery.commands, name="delivery")
-app.add_typer(run.commands, name="run")
-app.add_typer(filters.commands, name="filter")
-app.add_typer(scheme.commands, name="scheme")
-app.add_typer(secret.commands, name="secret")
-app.add_typer(factory.commands, name="factory")
-app.add_typer(member.commands, name="member")
-app.add_typer(key.commands, name="key")
-app.add_typer(
-    keys.commands,
-    name="keys",
-    help="Master keys, which encrypt secrets. For API keys see `hookmill key`.",
-)
-alarm.commands.add_typer(alarm_destination.commands, name="destination")
-app.add_typer(alarm.commands, name="alarm")
-app.add_typer(audit.commands, name="audit")
-app.command()(send.send)
-definitions.register(app)
+    if server is not None:
+        # The settings of `serve` that are options are passed in the same way.
+        os.environ[SERVER_VARIABLE] = server
+    if context.invoked_subcommand not in CLIENT_COMMANDS:
+        gc.enable()
+    if context.invoked_subcommand is not None:
+        require_usable(context.invoked_subcommand)
 
 
 @functools.cache
 def _build_command() -> Callable[..., object]:
-    """The click command that contains all commands. Building it takes longer than most commands run."""
+    """The click command that contains all commands, which it loads when they are used."""
     return typer.main.get_command(app)
 
 
@@ -175,4 +137,4 @@ def _refuse_invalid_utf8(arguments: Sequence[str]) -> None:
     for argument in arguments:
         if any("\ud800" <= character <= "\udfff" for character in argument):
             print_error(f"An argument is not UTF-8: '{shown(argument[:100])}'.")
-            sys.exit(EXIT_FAILED if arguments[0] in definitions.COMMANDS else EXIT_WRONG_USAGE)
+            sys.exit(EXIT_FAILED if arguments[0] in EXIT_ONE_COMMANDS else EXIT_WRONG_USAGE)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from hookmill.cli import inputs, options
+from hookmill.cli import alarm_destination, inputs, options
+from hookmill.cli.connection import connected
 from hookmill.cli.output import (
     Column,
     command_line,
@@ -17,12 +18,14 @@ from hookmill.cli.output import (
     utc,
     utc_with_zone,
 )
-from hookmill.cli.session import factory_or_team_session
-from hookmill.domain.ids import alarm_id, alarm_key
+from hookmill.domain.moment import iso
 from hookmill.domain.text import shown
-from hookmill.presentation.alarm import AlarmView, alarm_state_text
+
+if TYPE_CHECKING:
+    from hookmill.client.types import AlarmSnoozeJson
 
 commands = typer.Typer(no_args_is_help=True, help="Alarms, which the service raises by itself.")
+commands.add_typer(alarm_destination.commands, name="destination")
 
 AlarmArgument: TypeAlias = Annotated[str, typer.Argument(metavar="ALARM", help="The alarm's id.", show_default=False)]
 
@@ -39,14 +42,15 @@ def list_alarms(
     json: options.AsJson = False,
 ) -> None:
     """List alarms, newest first."""
-    before_key = alarm_key(before) if before is not None else None
-    with factory_or_team_session(factory, of_team=installation) as session:
-        alarms = session.management.alarms.newest(
-            session.may, is_open=True if open_only else None, before=before_key, limit=limit
-        )
-        now = session.management.alarms.now()
+    inputs.require_id(before, "alm")
+    is_open = True if open_only else None
+    with connected() as client:
+        if installation:
+            alarms = list(client.list_installation_alarms(open=is_open, limit=limit, cursor=before))
+        else:
+            alarms = list(client.list_alarms(factory, open=is_open, limit=limit, cursor=before))
     if json:
-        print_json({"items": [AlarmView.of(alarm, now) for alarm in alarms]})
+        print_json({"items": alarms})
         return
     if not alarms:
         print_line("There are no older alarms." if before is not None else "There are no alarms.")
@@ -59,16 +63,13 @@ def list_alarms(
             Column("SUBJECT"),
             Column("ID", no_wrap=True, moves_below_if_narrow=True),
         ],
-        [
-            (utc(alarm.raised_at), alarm.state(now).value, alarm.kind.value, alarm.subject.name, alarm_id(alarm.key))
-            for alarm in alarms
-        ],
+        [(utc(alarm["raised_at"]), alarm["state"], alarm["kind"], alarm["subject"], alarm["id"]) for alarm in alarms],
     )
     if len(alarms) == limit:
         command = "alarm list" + (" --open" if open_only else "") + (" --installation" if installation else "")
         same_options = {
             "limit": limit if limit != options.PAGE_ROWS else None,
-            "before": alarm_id(alarms[-1].key),
+            "before": alarms[-1]["id"],
         }
         print_line(f"Older alarms: {command_line(command, factory, **same_options)}")
 
@@ -81,22 +82,22 @@ def show(
     json: options.AsJson = False,
 ) -> None:
     """Show one alarm, and what to do."""
-    with factory_or_team_session(factory, of_team=installation) as session:
-        shown_alarm = session.management.alarms.get(session.may, alarm)
-        now = session.management.alarms.now()
+    with connected() as client:
+        details = client.show_installation_alarm(alarm) if installation else client.show_alarm(factory, alarm)
     if json:
-        print_json(AlarmView.of(shown_alarm, now))
+        print_json(details)
         return
+    is_snoozed = details["state"] == "snoozed"
     print_fields(
         [
-            ("Alarm", shown_alarm.rule.title),
-            ("Kind", shown_alarm.kind.value),
-            ("Subject", shown(shown_alarm.subject.name)),
-            ("State", alarm_state_text(shown_alarm, now)),
-            ("Raised", utc_with_zone(shown_alarm.raised_at)),
-            ("Resolved", utc_with_zone(shown_alarm.resolved_at)),
-            ("Summary", shown(shown_alarm.summary)),
-            ("What to do", shown_alarm.rule.action),
+            ("Alarm", details["title"]),
+            ("Kind", details["kind"]),
+            ("Subject", shown(details["subject"])),
+            ("State", f"snoozed until {utc_with_zone(details['snoozed_until'])}" if is_snoozed else details["state"]),
+            ("Raised", utc_with_zone(details["raised_at"])),
+            ("Resolved", utc_with_zone(details["resolved_at"])),
+            ("Summary", shown(details["summary"])),
+            ("What to do", details["action"]),
         ]
     )
 
@@ -115,15 +116,17 @@ def snooze(
 ) -> None:
     """Send no messages about an open alarm for some time."""
     inputs.require_exactly_one(hours=hours, until=until)
-    with factory_or_team_session(factory, of_team=installation) as session:
-        snoozed = session.management.alarms.snooze(
-            session.may, alarm, hours=hours, until=inputs.parse_time(until, "--until")
-        )
-        now = session.management.alarms.now()
+    until_us = inputs.parse_time(until, "--until")
+    body: AlarmSnoozeJson = {"hours": hours, "until": iso(until_us) if until_us is not None else None}
+    with connected() as client:
+        if installation:
+            snoozed = client.snooze_installation_alarm(alarm, **body)
+        else:
+            snoozed = client.snooze_alarm(factory, alarm, **body)
     if json:
-        print_json(AlarmView.of(snoozed, now))
+        print_json(snoozed)
         return
-    print_line(f"Alarm {alarm} is snoozed until {utc_with_zone(snoozed.snoozed_until)}.")
+    print_line(f"Alarm {alarm} is snoozed until {utc_with_zone(snoozed['snoozed_until'])}.")
 
 
 @commands.command()
@@ -134,10 +137,9 @@ def wake(
     json: options.AsJson = False,
 ) -> None:
     """End the snooze of an open alarm."""
-    with factory_or_team_session(factory, of_team=installation) as session:
-        woken = session.management.alarms.wake(session.may, alarm)
-        now = session.management.alarms.now()
+    with connected() as client:
+        woken = client.wake_installation_alarm(alarm) if installation else client.wake_alarm(factory, alarm)
     if json:
-        print_json(AlarmView.of(woken, now))
+        print_json(woken)
         return
     print_line(f"Alarm {alarm} is not snoozed.")

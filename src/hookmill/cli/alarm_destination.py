@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
 
 import typer
 
 from hookmill.cli import inputs, options
+from hookmill.cli.connection import connected
 from hookmill.cli.output import Column, command_line, confirm, print_fields, print_json, print_line, print_table, utc
-from hookmill.cli.session import factory_or_team_session
+from hookmill.client.types import DestinationKindJson
 from hookmill.domain.alarm import AlarmKind
-from hookmill.domain.alarm_destination import DestinationKind
+from hookmill.domain.errors import NotFound
 from hookmill.domain.text import shown
-from hookmill.presentation.alarm_destination import (
-    AlarmDestinationView,
-    AlarmDestinationWithSecretView,
-    DestinationTestView,
-)
-from hookmill.presentation.view import plain
 
 if TYPE_CHECKING:
-    from hookmill.domain.alarm_destination import AlarmDestination
+    from hookmill.client import Client
+    from hookmill.client.types import AlarmDestinationCreationJson, AlarmDestinationJson, AlarmDestinationWithSecretJson
 
 commands = typer.Typer(no_args_is_help=True, help="Where alarms are sent.")
 
@@ -32,7 +28,7 @@ DestinationArgument: TypeAlias = Annotated[
 @commands.command()
 def add(
     kind: Annotated[
-        DestinationKind,
+        DestinationKindJson,
         typer.Argument(metavar="KIND", help="email, slack (and compatible chats) or webhook.", show_default=False),
     ],
     to: Annotated[str | None, typer.Option(metavar="ADDRESS", help="The e-mail address.")] = None,
@@ -55,32 +51,35 @@ def add(
     json: options.AsJson = False,
 ) -> None:
     """Add a destination of alarms. The signing secret of a webhook is printed only once."""
-    url = inputs.read_secret() if url_from_stdin else None
-    with factory_or_team_session(factory, of_team=installation) as session:
+    body: AlarmDestinationCreationJson = {
+        "kind": kind,
+        "to": to,
+        "url": inputs.read_secret() if url_from_stdin else None,
+        "alarm_kinds": [cast(Any, kind.value) for kind in alarm or ()],
+        "includes_factories": include_factories,
+    }
+    with connected() as client:
         # Before, because an error after it would lose the signing secret.
-        has_open_alarms = bool(session.management.alarms.newest(session.may, is_open=True, limit=1))
-        created = session.management.alarm_destinations.create(
-            session.may,
-            kind,
-            to=to,
-            url=url,
-            alarm_kinds=[each.value for each in alarm or ()],
-            includes_factories=include_factories,
-        )
+        if installation:
+            open_alarms = client.list_installation_alarms(open=True, limit=1)
+        else:
+            open_alarms = client.list_alarms(factory, open=True, limit=1)
+        has_open_alarms = any(True for _ in open_alarms)
+        if installation:
+            destination = client.create_installation_alarm_destination(**body)
+        else:
+            destination = client.create_alarm_destination(factory, **body)
     if json:
-        print_json(AlarmDestinationWithSecretView.showing_secret(created))
+        print_json(destination)
         return
-    destination = created.destination
-    print_line(f"Alarms are now sent to {shown(destination.shown_target)} ({_kinds_text(destination)}).")
+    destination_id, signing_secret = destination["destination_id"], destination["signing_secret"]
+    print_line(f"Alarms are now sent to {shown(destination['target'])} ({_kinds_text(destination)}).")
     print_line()
-    fields = [("ID", destination.id)]
-    if created.signing_secret is not None:
-        fields.append(("Secret", created.signing_secret.reveal()))
-    print_fields(fields)
+    print_fields([("ID", destination_id), *([("Secret", signing_secret)] if signing_secret is not None else [])])
     print_line()
-    if created.signing_secret is not None:
+    if signing_secret is not None:
         print_line("Save the secret now: it is not shown again. The receiver verifies signatures with it.")
-    print_line(f"To send a test: {_command(f'alarm destination test {destination.id}', factory, installation)}")
+    print_line(f"To send a test: {_command(f'alarm destination test {destination_id}', factory, installation)}")
     if has_open_alarms:
         print_line(
             "Alarms that were raised before are not sent. To list those that are open: "
@@ -93,10 +92,10 @@ def list_destinations(
     installation: options.OfInstallation = False, factory: options.FactoryName = "default", json: options.AsJson = False
 ) -> None:
     """List destinations, and how many messages wait or were given up."""
-    with factory_or_team_session(factory, of_team=installation) as session:
-        destinations = session.management.alarm_destinations.all(session.may)
+    with connected() as client:
+        destinations = _all_destinations(client, factory, installation)
     if json:
-        print_json({"items": [AlarmDestinationView.of(destination) for destination in destinations]})
+        print_json({"items": destinations})
         return
     if not destinations:
         example = _command("alarm destination add email --to ops@example.com", factory, installation)
@@ -113,19 +112,19 @@ def list_destinations(
         ],
         [
             (
-                destination.id,
-                destination.kind.value,
-                destination.shown_target,
+                destination["destination_id"],
+                destination["kind"],
+                destination["target"],
                 _kinds_text(destination),
                 _state_text(destination),
-                utc(destination.last_sent_at),
+                utc(destination["last_sent_at"]),
             )
             for destination in destinations
         ],
     )
     for destination in destinations:
-        if destination.last_problem is not None:
-            print_line(f"{destination.id}: {shown(destination.last_problem)}")
+        if destination["last_problem"] is not None:
+            print_line(f"{destination['destination_id']}: {shown(destination['last_problem'])}")
 
 
 @commands.command()
@@ -138,15 +137,19 @@ def remove(
 ) -> None:
     """Remove a destination, with the messages that wait for it."""
     inputs.require_yes_with_json(json, yes)
-    with factory_or_team_session(factory, of_team=installation) as session:
-        found = session.management.alarm_destinations.get(session.may, destination)
+    with connected() as client:
+        details = _find_destination(client, destination, factory, installation)
+        target = f"{shown(details['target'])} ({destination})"
         if not yes:
-            confirm(f"Remove alarm destination {shown(found.shown_target)} ({found.id})?")
-        session.management.alarm_destinations.delete(session.may, found.id)
+            confirm(f"Remove alarm destination {target}?")
+        if installation:
+            client.delete_installation_alarm_destination(destination)
+        else:
+            client.delete_alarm_destination(factory, destination)
     if json:
-        print_json(plain(AlarmDestinationView.of(found)) | {"deleted": True})
+        print_json({**details, "deleted": True})
         return
-    print_line(f"No more alarms are sent to {shown(found.shown_target)} ({found.id}).")
+    print_line(f"No more alarms are sent to {target}.")
 
 
 @commands.command("test")
@@ -157,29 +160,51 @@ def send_test(
     json: options.AsJson = False,
 ) -> None:
     """Send a test to a destination of alarms, and print the result."""
-    with factory_or_team_session(factory, of_team=installation) as session:
-        result = session.management.alarm_destinations.test(session.may, destination)
+    with connected() as client:
+        target = _find_destination(client, destination, factory, installation)["target"]
+        if installation:
+            result = client.test_installation_alarm_destination(destination)
+        else:
+            result = client.test_alarm_destination(factory, destination)
     if json:
-        print_json(DestinationTestView.of(result))
-    elif result.problem is None:
-        print_line(f"{shown(result.destination.shown_target)} accepted the test.")
+        print_json(result)
+    elif result["problem"] is None:
+        print_line(f"{shown(target)} accepted the test.")
     else:
-        print_line(f"The test was not sent. {shown(result.problem)}")
-    if result.problem is not None:
+        print_line(f"The test was not sent. {shown(result['problem'])}")
+    if result["problem"] is not None:
         raise typer.Exit(1)
+
+
+def _all_destinations(client: Client, factory: str, installation: bool) -> list[AlarmDestinationJson]:
+    destinations = (
+        client.list_installation_alarm_destinations() if installation else client.list_alarm_destinations(factory)
+    )
+    return list(destinations)
+
+
+def _find_destination(client: Client, destination_id: str, factory: str, installation: bool) -> AlarmDestinationJson:
+    """Raises `NotFound`."""
+    for destination in _all_destinations(client, factory, installation):
+        if destination["destination_id"] == destination_id:
+            return destination
+    raise NotFound(
+        f"There is no alarm destination {destination_id[:100]!r} here. `hookmill alarm destination list` shows them, "
+        "and with --installation those of the installation."
+    )
 
 
 def _command(text: str, factory: str, installation: bool) -> str:
     return f"{command_line(text)} --installation" if installation else command_line(text, factory)
 
 
-def _kinds_text(destination: AlarmDestination) -> str:
-    kinds = ", ".join(kind.value for kind in destination.alarm_kinds) or "all kinds"
-    return f"{kinds}, of all factories too" if destination.includes_factories else kinds
+def _kinds_text(destination: AlarmDestinationJson | AlarmDestinationWithSecretJson) -> str:
+    kinds = ", ".join(destination["alarm_kinds"]) or "all kinds"
+    return f"{kinds}, of all factories too" if destination["includes_factories"] else kinds
 
 
-def _state_text(destination: AlarmDestination) -> str:
-    parts = [f"{destination.waiting} waiting"] if destination.waiting else []
-    if destination.failed:
-        parts.append(f"{destination.failed} given up")
+def _state_text(destination: AlarmDestinationJson) -> str:
+    parts = [f"{destination['waiting']} waiting"] if destination["waiting"] else []
+    if destination["failed"]:
+        parts.append(f"{destination['failed']} given up")
     return ", ".join(parts) or "ok"

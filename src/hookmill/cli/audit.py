@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hookmill.cli import options
+from hookmill.cli import inputs, options
+from hookmill.cli.connection import connected
 from hookmill.cli.output import Column, command_line, json_line, print_json, print_line, print_table, utc
-from hookmill.cli.session import factory_session, team_session
-from hookmill.domain.errors import Invalid
-from hookmill.domain.ids import audit_entry_id
-from hookmill.domain.text import shown
-from hookmill.presentation.audit import AuditEntryView
 
 if TYPE_CHECKING:
-    from hookmill.domain.audit import AuditEntry
+    from hookmill.client.types import AuditEntryJson
 
 commands = typer.Typer(no_args_is_help=True, help="The audit log: who changed what, when, and from where.")
 
@@ -40,16 +35,14 @@ def list_entries(
     json: options.AsJson = False,
 ) -> None:
     """List all changes, newest first. Entries are never deleted."""
-    before_key = _entry_key(before) if before is not None else None
-    entries: Sequence[AuditEntry]
-    if team:
-        with team_session() as session:
-            entries = session.management.audit.of_team(session.may, before=before_key, limit=limit)
-    else:
-        with factory_session(factory) as session:
-            entries = session.management.audit.of_factory(session.may, before=before_key, limit=limit)
+    inputs.require_id(before, "aud")
+    with connected() as client:
+        if team:
+            entries = list(client.list_team_audit_log(limit=limit, cursor=before))
+        else:
+            entries = list(client.list_audit_log(factory, limit=limit, cursor=before))
     if json:
-        print_json({"items": [AuditEntryView.of(entry) for entry in entries]})
+        print_json({"items": entries})
         return
     if not entries:
         print_line("There are no older entries." if before is not None else "The audit log has no entries yet.")
@@ -58,14 +51,14 @@ def list_entries(
     if len(entries) == limit:
         same_options = {
             "limit": limit if limit != options.PAGE_ROWS else None,
-            "before": audit_entry_id(entries[-1].key),
+            "before": entries[-1]["entry_id"],
         }
         print_line(
             f"Older entries: {command_line('audit list' + (' --team' if team else ''), factory, **same_options)}"
         )
 
 
-def _print_entries(entries: Sequence[AuditEntry], *, shows_factory: bool) -> None:
+def _print_entries(entries: Sequence[AuditEntryJson], *, shows_factory: bool) -> None:
     print_table(
         [
             Column("WHEN (UTC)", no_wrap=True),
@@ -78,12 +71,12 @@ def _print_entries(entries: Sequence[AuditEntry], *, shows_factory: bool) -> Non
         ],
         [
             (
-                utc(entry.at),
-                f"{entry.actor_kind} {entry.actor_name}",
-                f"{entry.channel} from {entry.client}" if entry.client is not None else entry.channel,
-                entry.action,
-                *([entry.factory_name or "-"] if shows_factory else []),
-                entry.subject_name,
+                utc(entry["at"]),
+                f"{entry['actor']['kind']} {entry['actor']['name']}",
+                f"{entry['channel']} from {entry['client']}" if entry["client"] is not None else entry["channel"],
+                entry["action"],
+                *([entry["factory"] or "-"] if shows_factory else []),
+                entry["subject"]["name"],
                 _details_text(entry),
             )
             for entry in entries
@@ -91,26 +84,18 @@ def _print_entries(entries: Sequence[AuditEntry], *, shows_factory: bool) -> Non
     )
 
 
-def _details_text(entry: AuditEntry) -> str:
+def _details_text(entry: AuditEntryJson) -> str:
     """The details that are neither empty nor null."""
     return ", ".join(
         f"{name} {_detail_text(name, value)}"
-        for name, value in entry.details.items()
+        for name, value in entry["details"].items()
         if value is not None and value != []
     )
 
 
 def _detail_text(name: str, value: Any) -> str:
-    if isinstance(value, int) and not isinstance(value, bool) and name.endswith("_at"):
+    if isinstance(value, str) and name.endswith("_at"):
         return utc(value)
     if isinstance(value, list):
         return " ".join(_detail_text(name, item) for item in value)
     return value if isinstance(value, str) else json_line(value)
-
-
-def _entry_key(entry_id: str) -> bytes:
-    if not re.fullmatch(r"aud_[0-9a-f]{32}", entry_id):
-        raise Invalid(
-            f"{shown(entry_id[:80])!r} is not an entry's id, such as aud_0192f0c1…. `audit list --json` shows the ids."
-        )
-    return bytes.fromhex(entry_id.removeprefix("aud_"))

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from hookmill.domain.permission import MayManage
     from hookmill.domain.webhook import Webhook
 
-COMMANDS = frozenset({"validate", "plan", "apply", "export"})
 EXIT_FAILED = 1
 EXIT_CHANGES = 2
 
@@ -65,13 +64,7 @@ ContractOnly: TypeAlias = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add these commands to the application."""
-    for command in (validate, plan, apply, export):
-        app.command(cls=_UsageErrorExitsWithOne)(command)
-
-
-class _UsageErrorExitsWithOne(TyperCommand):
+class UsageErrorExitsWithOne(TyperCommand):
     """A command that ends with 1 for wrong usage: 2 would mean changes."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

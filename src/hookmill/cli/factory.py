@@ -7,10 +7,9 @@ from typing import Annotated
 import typer
 
 from hookmill.cli import inputs, options
+from hookmill.cli.connection import connected
 from hookmill.cli.output import Column, command_line, print_json, print_line, print_table
-from hookmill.cli.session import team_session
 from hookmill.domain.text import shown
-from hookmill.presentation.factory import FactoryView
 
 commands = typer.Typer(no_args_is_help=True, help="Factories, which own webhooks and automations.")
 
@@ -21,30 +20,30 @@ def create(
     json: options.AsJson = False,
 ) -> None:
     """Create an empty factory."""
-    with team_session() as session:
-        factory = session.management.factories.create(session.may, name)
+    with connected() as client:
+        factory = client.create_factory(name=name)
     if json:
-        print_json(FactoryView.of(factory))
+        print_json(factory)
         return
-    create_command = command_line("webhook create NAME", factory.name)
-    print_line(f"Factory {shown(factory.name)} is ready. Its first webhook: {create_command}")
+    create_command = command_line("webhook create NAME", factory["name"])
+    print_line(f"Factory {shown(factory['name'])} is ready. Its first webhook: {create_command}")
 
 
 @commands.command("list")
 def list_factories(json: options.AsJson = False) -> None:
     """List the team's factories, and whether files define them."""
-    with team_session() as session:
-        factories = session.management.factories.all(session.may)
+    with connected() as client:
+        factories = list(client.list_factories())
     if json:
-        print_json({"items": [FactoryView.of(factory) for factory in factories]})
+        print_json({"items": factories})
         return
     print_table(
         [Column("NAME"), Column("DEFINED BY", no_wrap=True), Column("MAX RUNNING", no_wrap=True)],
         [
             (
-                factory.name,
-                "files" if factory.defined_by_files else "hand",
-                str(factory.max_running) if factory.max_running is not None else "no limit",
+                factory["name"],
+                "files" if factory["defined_by_files"] else "hand",
+                str(factory["max_running"]) if factory["max_running"] is not None else "no limit",
             )
             for factory in factories
         ],
@@ -63,10 +62,10 @@ def change(
 ) -> None:
     """Limit how many of a factory's runs are performed together."""
     inputs.require_exactly_one(max_running=max_running, no_max_running=no_max_running)
-    with team_session() as session:
-        factory = session.management.factories.set_max_running(session.may, name, max_running)
+    with connected() as client:
+        factory = client.change_factory(name, max_running=max_running)
     if json:
-        print_json(FactoryView.of(factory))
+        print_json(factory)
         return
-    limit = f"at most {factory.max_running:,} runs" if factory.max_running is not None else "any number of runs"
-    print_line(f"Workers perform {limit} of factory {shown(factory.name)} at the same time.")
+    limit = f"at most {max_running:,} runs" if max_running is not None else "any number of runs"
+    print_line(f"Workers perform {limit} of factory {shown(factory['name'])} at the same time.")

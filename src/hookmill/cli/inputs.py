@@ -15,8 +15,6 @@ import typer
 from hookmill.cli.output import print_error
 from hookmill.domain.errors import Invalid
 from hookmill.domain.moment import parse_iso, require_in_calendar
-from hookmill.domain.payload import exact_integer, number_without_loss
-from hookmill.domain.secret import SECRET_CHARACTERS_GOOD, SecretValue, is_short_secret
 from hookmill.domain.text import shown, trimmed_text
 
 STANDARD_INPUT = "-"
@@ -78,6 +76,14 @@ def parse_time(text: str | None, option: str) -> int | None:
         ) from None
 
 
+def require_id(text: str | None, prefix: str) -> None:
+    """Raise `Invalid` unless the text is None, or an id such as `aud_0192…`."""
+    if text is not None and not re.fullmatch(rf"{prefix}_[0-9a-f]{{32}}", text):
+        raise Invalid(
+            f"{shown(text[:80])!r} is not an id such as {prefix}_0192f0c1…. The list with --json shows the ids."
+        )
+
+
 def read_filter(text: str | None, path: str | None) -> Any:
     """The payload filter of `--filter` or `--filter-file`; None without these options."""
     require_at_most_one(filter=text, filter_file=path)
@@ -137,6 +143,8 @@ def read_text(path: str, label: str, bytes_max: int = TEXT_BYTES_MAX) -> str:
 
 def parse_json(text: str, label: str) -> Any:
     """The JSON value of the text. Raises `Invalid` with line and column of an error."""
+    from hookmill.domain.payload import exact_integer, number_without_loss
+
     try:
         return json.loads(text, parse_int=exact_integer, parse_float=number_without_loss)
     except json.JSONDecodeError as error:
@@ -146,18 +154,20 @@ def parse_json(text: str, label: str) -> Any:
         raise Invalid(f"{label} can't be used as JSON: it is nested too deeply.") from None
 
 
-def read_secret() -> str:
+def read_secret(name: str = "secret") -> str:
     """The secret from standard input. If that is a terminal, a prompt asks for it without echo."""
     if sys.stdin.isatty():
-        return str(typer.prompt("Secret", hide_input=True, err=True))
+        return str(typer.prompt(name.capitalize() if name.islower() else name, hide_input=True, err=True))
     try:
-        return read_bytes(STANDARD_INPUT, "The secret on standard input", SECRET_BYTES_MAX).decode("utf-8-sig")
+        return read_bytes(STANDARD_INPUT, f"The {name} on standard input", SECRET_BYTES_MAX).decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise Invalid("The secret on standard input is not UTF-8. Pipe in the text of the secret.") from None
+        raise Invalid(f"The {name} on standard input is not UTF-8. Pipe in the text of the {name}.") from None
 
 
 def read_new_secret() -> str:
     """The secret from standard input, with a warning if it could be guessed."""
+    from hookmill.domain.secret import SECRET_CHARACTERS_GOOD, SecretValue, is_short_secret
+
     text = read_secret()
     if is_short_secret(SecretValue(trimmed_text(text))):
         print_error(

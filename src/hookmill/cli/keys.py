@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from hookmill.store.keys.key_file import KeyFile
     from hookmill.store.keys.rotation import RotationResult
 
-commands = typer.Typer(no_args_is_help=True, help="Master keys, which encrypt the stored secrets.")
+commands = typer.Typer(
+    no_args_is_help=True, help="Master keys, which encrypt secrets. For API keys see `hookmill key`."
+)
 
 ROWS_SHOWN_MAX = 20
 

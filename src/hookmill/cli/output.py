@@ -19,23 +19,23 @@ import typer
 
 from hookmill.domain import moment
 from hookmill.domain.factory import DEFAULT_FACTORY
-from hookmill.domain.filters import exact_json
 from hookmill.domain.text import shown, shown_lines
-from hookmill.presentation.view import plain
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
 
-def utc(at_us: int | None) -> str:
-    """A time in µs since 1970, for people: `2026-11-21 09:12:36`, always UTC."""
-    return "-" if at_us is None else moment.utc(at_us)
+def utc(at: int | str | None) -> str:
+    """A time in µs since 1970, or from JSON, for people: `2026-11-21 09:12:36`, always UTC."""
+    if isinstance(at, str):
+        return at[:19].replace("T", " ")
+    return "-" if at is None else moment.utc(at)
 
 
-def utc_with_zone(at_us: int | None) -> str:
+def utc_with_zone(at: int | str | None) -> str:
     """The same with its time zone, for places whose heading does not name the zone: `2026-11-21 09:12:36 UTC`."""
-    return "-" if at_us is None else f"{moment.utc(at_us)} UTC"
+    return "-" if at is None else f"{utc(at)} UTC"
 
 
 def print_line(text: str = "") -> None:
@@ -46,14 +46,20 @@ def print_line(text: str = "") -> None:
 
 def json_line(value: Any) -> str:
     """One line of JSON. The value may contain views."""
-    plain_value = plain(value)
     separators = (", ", ": ")
     # ASCII only: no text of a sender can control a terminal, and programs read the same value.
     try:
-        return json.dumps(plain_value, separators=separators)
+        return json.dumps(value, separators=separators)
     except (TypeError, ValueError, RecursionError):
-        # Numbers of a payload filter may be exact decimals.
-        return exact_json(plain_value, separators=separators)
+        # It contains views, or exact decimals of a payload filter. Only few commands need these modules.
+        from hookmill.domain.filters import exact_json
+        from hookmill.presentation.view import plain
+
+        plain_value = plain(value)
+        try:
+            return json.dumps(plain_value, separators=separators)
+        except (TypeError, ValueError, RecursionError):
+            return exact_json(plain_value, separators=separators)
 
 
 def print_json(value: Any) -> None:
@@ -102,14 +108,15 @@ class Column:
 
 def print_table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> None:
     """Print a table: folded to the terminal's width, or one line per row in a pipe."""
-    console = new_console()
     cells = [tuple(shown(cell) for cell in row) for row in rows]
     headers = tuple(column.header for column in columns)
+    if not on_terminal():
+        _print_unfolded_table(columns, [headers, *cells])
+        return
+    console = new_console()
     rich_table = _rich_table(columns, headers, cells)
     unlimited = console.options.update(max_width=_UNLIMITED_WIDTH)
-    if not console.is_terminal:
-        console.width = console.measure(rich_table, options=unlimited).maximum
-    elif console.measure(rich_table, options=unlimited).maximum > console.width:
+    if console.measure(rich_table, options=unlimited).maximum > console.width:
         first, *others = [column for column in columns if not column.moves_below_if_narrow]
         first_has_no_wrap = first.no_wrap or any(column.no_wrap for column in columns if column.moves_below_if_narrow)
         stacked_columns = [replace(first, no_wrap=first_has_no_wrap), *others]
@@ -131,6 +138,26 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> Non
         console.print(rich_table)
     for text_line in captured.get().splitlines():
         print_line(text_line.rstrip())
+
+
+def _print_unfolded_table(columns: Sequence[Column], rows: Sequence[tuple[str, ...]]) -> None:
+    """Print one line per row, without `rich`, which takes as long to load as a request."""
+    widths = [max(_width(row[index]) for row in rows) for index in range(len(columns))]
+    for row in rows:
+        line = ""
+        for column, cell, width in zip(columns, row, widths, strict=True):
+            padding = " " * (width - _width(cell))
+            line += f"{padding}{cell}  " if column.align_right else f"{cell}{padding}  "
+        print_line(line.rstrip())
+
+
+def _width(text: str) -> int:
+    """How many columns of a terminal the text takes."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
 
 
 _UNLIMITED_WIDTH: Final = 100_000

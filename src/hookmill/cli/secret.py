@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from hookmill.cli import inputs, options
+from hookmill.cli.connection import connected
 from hookmill.cli.output import (
     Column,
     command_line,
@@ -19,16 +21,11 @@ from hookmill.cli.output import (
     utc,
     utc_with_zone,
 )
-from hookmill.cli.session import factory_session
 from hookmill.domain.text import shown
-from hookmill.domain.webhook import WebhookState
-from hookmill.presentation.secret import SecretView, SecretWithValueView
-from hookmill.presentation.view import plain
 
 if TYPE_CHECKING:
     from hookmill.cli.session import FactorySession
-    from hookmill.domain.webhook import Webhook
-    from hookmill.management import TeamSecret
+    from hookmill.client.types import SecretJson, WebhookJson
 
 commands = typer.Typer(no_args_is_help=True, help="Team secrets, for webhooks and runs.")
 
@@ -51,36 +48,34 @@ def create(
 ) -> None:
     """Create a team secret. A generated value is printed only once."""
     value = inputs.read_new_secret() if from_stdin else None
-    with factory_session(factory) as session:
-        stored_value = session.management.secrets.create(session.may, name, value, for_runs=for_runs)
-        secret = session.management.secrets.get(session.may, name)
-        defined_by_files = session.may.factory.defined_by_files
-    generated_value = stored_value.reveal() if value is None else None
+    with connected() as client:
+        defined_by_files = client.show_factory(factory)["defined_by_files"]
+        secret = client.create_secret(factory, name=name, value=value, for_runs=for_runs)
     if json:
-        print_json(SecretWithValueView.showing_secret(secret, generated_value))
+        print_json(secret)
         return
-    print_line(f"Team secret {secret.name} is created.")
-    _print_generated(generated_value)
+    print_line(f"Team secret {name} is created.")
+    _print_generated(secret["value"])
     if for_runs:
         if not defined_by_files:
-            change_command = command_line("automation change AUTOMATION", factory, secret=secret.name)
+            change_command = command_line("automation change AUTOMATION", factory, secret=name)
             print_line(f"To hand it to runs: {change_command}")
-        print_line(f"In an automation's file, write: secrets: [{secret.name}]")
+        print_line(f"In an automation's file, write: secrets: [{name}]")
         return
     if defined_by_files:
-        print_line(f"To use it, write in a webhook's file: secretName: {secret.name}")
+        print_line(f"To use it, write in a webhook's file: secretName: {name}")
         return
-    print_line(f"To use it for a new webhook: {command_line('webhook create NAME', factory, secret_name=secret.name)}")
-    print_line(f"Or write in a definition file: secretName: {secret.name}")
+    print_line(f"To use it for a new webhook: {command_line('webhook create NAME', factory, secret_name=name)}")
+    print_line(f"Or write in a definition file: secretName: {name}")
 
 
 @commands.command("list")
 def list_secrets(factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
     """List the team's secrets. Shows the webhooks and automations that use them, but no values."""
-    with factory_session(factory) as session:
-        secrets = session.management.secrets.all(session.may)
+    with connected() as client:
+        secrets = list(client.list_secrets(factory))
     if json:
-        print_json({"items": [SecretView.of(secret) for secret in secrets]})
+        print_json({"items": secrets})
         return
     if not secrets:
         create_command = command_line("secret create NAME", factory)
@@ -88,26 +83,26 @@ def list_secrets(factory: options.FactoryName = "default", json: options.AsJson 
         return
     print_table(
         [Column("NAME"), Column("FOR"), Column("CHANGED (UTC)", no_wrap=True), Column("USED BY")],
-        [(secret.name, _purpose_text(secret), _changed_text(secret), _used_by_text(secret)) for secret in secrets],
+        [(secret["name"], _purpose_text(secret), _changed_text(secret), _used_by_text(secret)) for secret in secrets],
     )
 
 
 @commands.command()
 def show(name: SecretArgument, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
     """Show which webhooks and automations use a team secret. Its value is never shown."""
-    with factory_session(factory) as session:
-        secret = session.management.secrets.get(session.may, name)
-        webhooks_to_sync = unsynced_webhooks(session, name)
+    with connected() as client:
+        secret = client.show_secret(factory, name)
+        webhooks_to_sync = _unsynced(client.list_webhooks(factory), name)
     if json:
-        print_json(plain(SecretView.of(secret)) | {"not_synced": [webhook.name for webhook in webhooks_to_sync]})
+        print_json({**secret, "not_synced": [webhook["name"] for webhook in webhooks_to_sync]})
         return
     print_fields(
         [
-            ("Secret", secret.name),
+            ("Secret", name),
             ("For", _purpose_text(secret)),
-            ("Value", "never shown" if secret.has_value else "none yet"),
-            ("Created", utc_with_zone(secret.created_at)),
-            ("Changed", utc_with_zone(secret.changed_at) if secret.has_value else _NO_VALUE),
+            ("Value", "never shown" if secret["has_value"] else "none yet"),
+            ("Created", utc_with_zone(secret["created_at"])),
+            ("Changed", utc_with_zone(secret["changed_at"]) if secret["has_value"] else _NO_VALUE),
             ("Used by", _used_by_text(secret)),
         ]
     )
@@ -123,19 +118,16 @@ def replace(
 ) -> None:
     """Set a new value of a team secret. Webhooks use it after a sync, runs from their next attempt."""
     value = inputs.read_new_secret() if from_stdin else None
-    with factory_session(factory) as session:
-        stored_value = session.management.secrets.replace(session.may, name, value)
-        secret = session.management.secrets.get(session.may, name)
-        webhooks_to_sync = unsynced_webhooks(session, name)
-    generated_value = stored_value.reveal() if value is None else None
+    with connected() as client:
+        secret = client.replace_secret(factory, name, value=value)
+        webhooks_to_sync = _unsynced(client.list_webhooks(factory), name)
     if json:
-        not_synced_field = {"not_synced": [webhook.name for webhook in webhooks_to_sync]}
-        print_json(plain(SecretWithValueView.showing_secret(secret, generated_value)) | not_synced_field)
+        print_json({**secret, "not_synced": [webhook["name"] for webhook in webhooks_to_sync]})
         return
-    print_line(f"Team secret {secret.name} has a new value.")
-    _print_generated(generated_value)
+    print_line(f"Team secret {name} has a new value.")
+    _print_generated(secret["value"])
     print_unsynced(webhooks_to_sync, factory)
-    if secret.used_elsewhere:
+    if secret["used_elsewhere"]:
         print_line("Webhooks of other factories use it too. Each keeps the old value until it is synced.")
 
 
@@ -148,36 +140,45 @@ def delete(
 ) -> None:
     """Delete a team secret and its value. No webhook may use it."""
     inputs.require_yes_with_json(json, yes)
-    with factory_session(factory) as session:
-        secret = session.management.secrets.get(session.may, name)
+    with connected() as client:
+        secret = client.show_secret(factory, name)
         # If the secret is in use, the deletion is refused in any case, so no question is asked.
-        if not (yes or secret.used_by or secret.used_elsewhere):
-            failing = [shown(each) for each in secret.used_by_automations]
+        if not (yes or secret["used_by"] or secret["used_elsewhere"]):
+            failing = [shown(automation) for automation in secret["used_by_automations"]]
             consequence = f" Runs of {', '.join(failing)} fail without it." if failing else ""
-            confirm(f"Delete team secret {secret.name}? Its value can't be restored.{consequence}")
-        session.management.secrets.delete(session.may, name)
+            confirm(f"Delete team secret {name}? Its value can't be restored.{consequence}")
+        client.delete_secret(factory, name)
     if json:
-        print_json(plain(SecretView.of(secret)) | {"deleted": True})
+        print_json({**secret, "deleted": True})
         return
-    print_line(f"Team secret {secret.name} is deleted.")
+    print_line(f"Team secret {name} is deleted.")
 
 
-def unsynced_webhooks(session: FactorySession, secret_name: str) -> list[Webhook]:
-    """The factory's webhooks that use an older value of the team secret."""
+def unsynced_webhooks(session: FactorySession, secret_name: str) -> list[WebhookJson]:
+    """The factory's webhooks that use an older value of the team secret, for commands that don't use the API yet."""
+    from hookmill.presentation.view import plain
+    from hookmill.presentation.webhook import WebhookView
+
     webhooks = session.management.webhooks.all(session.may)
-    return [webhook for webhook in webhooks if webhook.secret_name == secret_name and not webhook.secret_is_current]
+    return _unsynced((plain(WebhookView.of(session.management, webhook)) for webhook in webhooks), secret_name)
 
 
-def print_unsynced(webhooks: Sequence[Webhook], factory: str) -> None:
+def _unsynced(webhooks: Iterable[WebhookJson], secret_name: str) -> list[WebhookJson]:
+    return [
+        webhook for webhook in webhooks if webhook["secret_name"] == secret_name and not webhook["secret_is_current"]
+    ]
+
+
+def print_unsynced(webhooks: Sequence[WebhookJson], factory: str) -> None:
     """Print which webhooks use the old value, and the commands that sync them."""
     if not webhooks:
         return
     print_line("These webhooks keep the old value until you sync each of them:")
     for webhook in webhooks:
-        state = "" if webhook.state is WebhookState.ENABLED else f", {webhook.state.value}"
-        print_line(
-            f"  {command_line(f'webhook sync {webhook.command_argument}', factory)}  # {shown(webhook.name)}{state}"
-        )
+        name, state = webhook["name"], "" if webhook["enabled"] else f", {webhook['state']}"
+        is_plain = shlex.quote(name) == name and name[0].isalnum() and not name.startswith("wh_")
+        sync_command = command_line(f"webhook sync {name if is_plain else webhook['uid']}", factory)
+        print_line(f"  {sync_command}  # {shown(name)}{state}")
 
 
 def _print_generated(generated_value: str | None) -> None:
@@ -190,18 +191,18 @@ def _print_generated(generated_value: str | None) -> None:
     print_line("Save it now: it is not shown again.")
 
 
-def _purpose_text(secret: TeamSecret) -> str:
-    if not secret.for_runs:
+def _purpose_text(secret: SecretJson) -> str:
+    if not secret["for_runs"]:
         return "webhooks"
-    return "runs" if secret.created_here else "runs of another factory"
+    return "runs" if secret["created_here"] else "runs of another factory"
 
 
-def _changed_text(secret: TeamSecret) -> str:
-    return utc(secret.changed_at) if secret.has_value else _NO_VALUE
+def _changed_text(secret: SecretJson) -> str:
+    return utc(secret["changed_at"]) if secret["has_value"] else _NO_VALUE
 
 
-def _used_by_text(secret: TeamSecret) -> str:
-    users = [shown(name) for name in (*secret.used_by, *secret.used_by_automations)]
-    if secret.used_elsewhere:
+def _used_by_text(secret: SecretJson) -> str:
+    users = [shown(name) for name in (*secret["used_by"], *secret["used_by_automations"])]
+    if secret["used_elsewhere"]:
         users.append("webhooks of other factories")
     return ", ".join(users) or "nothing"

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from hookmill.cli import options
-from hookmill.cli.member import sign_in_url
 from hookmill.cli.output import count, print_fields, print_json, print_line, program, utc
 from hookmill.cli.session import read_settings_or_exit
 from hookmill.domain.automation import AutomationSpec, DeliveryFilter, WebhookTrigger
@@ -22,6 +21,7 @@ from hookmill.domain.run import PACKAGE_RUNNER, PAYLOAD_FILE
 from hookmill.domain.sample import FIRST_START_NAME, FIRST_START_PROMPT, curl_line
 from hookmill.domain.text import shown
 from hookmill.prctl import protect_memory
+from hookmill.presentation.member import sign_in_url
 from hookmill.presentation.webhook import WebhookWithSecretView
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from hookmill.domain.errors import Invalid
 
 if TYPE_CHECKING:
     # Only for types: importing these modules takes longer than most commands run.
-    from hookmill.domain.permission import MayAdminister, MayManage
+    from hookmill.domain.permission import MayManage
     from hookmill.management import Management
     from hookmill.settings import Settings
 
@@ -28,15 +28,6 @@ class FactorySession:
     settings: Settings
     management: Management
     may: MayManage
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TeamSession:
-    """The session of a command on the whole team."""
-
-    settings: Settings
-    management: Management
-    may: MayAdminister
 
 
 def read_settings_or_exit() -> Settings:
@@ -55,24 +46,6 @@ def factory_session(factory: str) -> Iterator[FactorySession]:
     """Open the installation that the settings name. Raises `NotFound` for an unknown factory."""
     with _open_management() as (settings, management):
         yield FactorySession(settings=settings, management=management, may=management.access.operator(factory))
-
-
-@contextmanager
-def team_session() -> Iterator[TeamSession]:
-    """Like `factory_session`, but for the whole team. Raises `NotFound` before the first start."""
-    with _open_management() as (settings, management):
-        yield TeamSession(settings=settings, management=management, may=management.access.operator_of_team())
-
-
-@contextmanager
-def factory_or_team_session(factory: str, *, of_team: bool) -> Iterator[FactorySession | TeamSession]:
-    """A session for the whole team if `of_team`, or else for the factory."""
-    if of_team:
-        with team_session() as team:
-            yield team
-    else:
-        with factory_session(factory) as session:
-            yield session
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Authenticates callers and grants permissions. Each operation requires a permission as its first argument."""
 
-import getpass
+import os
+import pwd
 from collections.abc import Sequence
 from contextlib import suppress
 from hashlib import sha256
@@ -9,6 +10,7 @@ from typing import Final
 from hookmill.domain.api_key import ApiKey
 from hookmill.domain.errors import NotFound, StoreUnavailable
 from hookmill.domain.factory import Factory
+from hookmill.domain.ids import TeamId
 from hookmill.domain.permission import Actor, ActorKind, Caller, Channel, MayAdminister, MayManage, MayView, Role
 from hookmill.management.installation import Operations
 from hookmill.store import api_keys, factories
@@ -25,20 +27,17 @@ class Access(Operations):
 
         Raises `NotFound` for an unknown factory.
         """
-        with self._installation.reading() as tx:
-            factory = factories.factory_named(tx, factory_name)
-            if factory is None:
-                names = ", ".join(factory.name for factory in factories.all_factories(tx)) or "none yet"
-                raise NotFound(f"No factory is named {factory_name[:100]!r}. The factories are: {names}.")
-        return MayManage(actor=operator_actor(channel), factory=factory, is_admin=True)
+        return MayManage(
+            actor=operator_actor(channel), factory=self._factory_or_list_of_names(factory_name), is_admin=True
+        )
 
     def operator_of_team(self, *, channel: Channel = Channel.CLI) -> MayAdminister:
         """Permission for the operator on the whole team. Raises `NotFound` before the first start."""
-        with self._installation.reading() as tx:
-            team = factories.only_team(tx)
-        if team is None:
-            raise NotFound("The installation is not set up yet. Start `hookmill serve` once.")
-        return MayAdminister(actor=operator_actor(channel), team_id=team)
+        return MayAdminister(actor=operator_actor(channel), team_id=self._only_team())
+
+    def operator_caller(self, user_id: int) -> Caller:
+        """The operator, who uses the API on the host with this account. Raises `NotFound` before the first start."""
+        return Caller(actor=operator_actor(Channel.CLI, user_id), team_id=self._only_team(), is_admin=True, roles={})
 
     def caller_with_token(self, token: str, *, client: str | None, channel: Channel = Channel.API) -> Caller | None:
         """The caller with this token of an API key; None if the key is unknown, revoked or expired.
@@ -60,11 +59,11 @@ class Access(Operations):
 
     def permission_to_view(self, caller: Caller, factory_name: str) -> MayView:
         """Permission to view the factory. Raises `NotFound` if it is unknown, or the caller may not view it."""
-        return caller.permission_to_view(self._factory_named(factory_name), factory_name)
+        return caller.permission_to_view(self._factory_for(caller, factory_name), factory_name)
 
     def permission_to_manage(self, caller: Caller, factory_name: str) -> MayManage:
         """Permission to change the factory. Raises like `permission_to_view`, and `Forbidden` for a viewer."""
-        return caller.permission_to_manage(self._factory_named(factory_name), factory_name)
+        return caller.permission_to_manage(self._factory_for(caller, factory_name), factory_name)
 
     def permission_to_administer(self, caller: Caller) -> MayAdminister:
         """Permission for the whole team. Raises `Forbidden` unless the caller is an admin."""
@@ -75,9 +74,27 @@ class Access(Operations):
         with self._installation.reading() as tx:
             return [factory for factory in factories.all_factories(tx) if caller.may_know_of(factory)]
 
-    def _factory_named(self, name: str) -> Factory | None:
+    def _only_team(self) -> TeamId:
+        with self._installation.reading() as tx:
+            team = factories.only_team(tx)
+        if team is None:
+            raise NotFound("The installation is not set up yet. Start `hookmill serve` once.")
+        return team
+
+    def _factory_for(self, caller: Caller, name: str) -> Factory | None:
+        """The factory with this name. For an admin, who may know all names, the error lists them."""
+        if caller.is_admin:
+            return self._factory_or_list_of_names(name)
         with self._installation.reading() as tx:
             return factories.factory_named(tx, name)
+
+    def _factory_or_list_of_names(self, name: str) -> Factory:
+        with self._installation.reading() as tx:
+            factory = factories.factory_named(tx, name)
+            if factory is None:
+                names = ", ".join(factory.name for factory in factories.all_factories(tx)) or "none yet"
+                raise NotFound(f"No factory is named {name[:100]!r}. The factories are: {names}.")
+            return factory
 
 
 def token_digest(token: str) -> bytes:
@@ -94,10 +111,10 @@ def _caller(key: ApiKey, client: str | None, channel: Channel) -> Caller:
     )
 
 
-def operator_actor(channel: Channel) -> Actor:
-    """The operator, by the name of the account that runs this process."""
+def operator_actor(channel: Channel, user_id: int | None = None) -> Actor:
+    """The operator, by the name of this account. `user_id` None: the account that runs this process."""
     # A container's user may have no name.
     name = "operator"
     with suppress(KeyError, OSError):
-        name = getpass.getuser()
+        name = pwd.getpwuid(os.geteuid() if user_id is None else user_id).pw_name
     return Actor(kind=ActorKind.OPERATOR, id=name, name=name, channel=channel)

@@ -45,7 +45,10 @@ class KeyWithTokenView(KeyView, frozen=True):
     """An API key with its token, which is shown only once."""
 
     token: str
+    api_url: Annotated[str, Meta(description="The URL of the API, for which the token is.")]
 
     @classmethod
-    def showing_secret(cls, key_with_token: KeyWithToken) -> Self:
-        return KeyView.of(key_with_token.key).extended(cls, token=key_with_token.token.reveal())
+    def showing_secret(cls, key_with_token: KeyWithToken, public_url: str) -> Self:
+        return KeyView.of(key_with_token.key).extended(
+            cls, token=key_with_token.token.reveal(), api_url=f"{public_url}/api/v1"
+        )

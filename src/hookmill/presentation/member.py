@@ -14,6 +14,7 @@ from hookmill.presentation.view import Timestamp, View
 if TYPE_CHECKING:
     from hookmill.domain.external_identity import ExternalSignIn
     from hookmill.domain.member import Member
+    from hookmill.domain.secret import SecretValue
 
 
 class MemberView(View, frozen=True):
@@ -42,6 +43,18 @@ class MemberView(View, frozen=True):
             oidc_issuer=member.identity.issuer if member.identity is not None else None,
             oidc_subject=member.identity.subject if member.identity is not None else None,
         )
+
+
+class SignInLinkView(View, frozen=True):
+    """A link with which a member signs in to the dashboard once, within a day."""
+
+    member_id: str
+    url: Annotated[str, Meta(description="Shown only once.")]
+
+
+def sign_in_url(public_url: str, token: SecretValue) -> str:
+    """The link: the dashboard's URL with the token."""
+    return f"{public_url}/welcome/{token.reveal()}"
 
 
 def sign_in_text(member: Member, rules: ExternalSignIn | None) -> str:

@@ -25,6 +25,7 @@ class SecretView(View, frozen=True):
     for_runs: Annotated[
         bool, Meta(description="Whether runs of the factory that created it may get it. No webhook uses it.")
     ]
+    created_here: Annotated[bool, Meta(description="Whether this factory created it.")]
     used_by_automations: Annotated[
         list[str], Meta(description="The names of this factory's automations whose runs get it.")
     ]
@@ -39,6 +40,7 @@ class SecretView(View, frozen=True):
             used_by=list(secret.used_by),
             used_elsewhere=secret.used_elsewhere,
             for_runs=secret.for_runs,
+            created_here=secret.created_here,
             used_by_automations=list(secret.used_by_automations),
         )
 

@@ -33,7 +33,12 @@ from hookmill.web.api import (
     team,
     webhooks,
 )
-from hookmill.web.api.access import FAILURES_PER_MINUTE, REQUESTS_PER_MINUTE, Authenticator
+from hookmill.web.api.access import (
+    FAILURES_PER_MINUTE,
+    REQUESTS_PER_MINUTE,
+    Authenticator,
+    OperatorAuthenticator,
+)
 from hookmill.web.api.expensive import ConcurrencyLimiter
 from hookmill.web.api.middleware import ApiMiddleware
 from hookmill.web.api.openapi import TITLE, operations
@@ -58,6 +63,22 @@ def build(
     authenticator = Authenticator(
         management, now_us, requests_per_minute=requests_per_minute, failures_per_minute=failures_per_minute
     )
+    return _application_with(authenticator, trusted_proxies, report_failure)
+
+
+def build_for_operator(
+    management: Management, user_id: int, *, now_us: Callable[[], int], report_failure: ReportFailure
+) -> Application:
+    """The API for requests that only the operator can send: they need no key.
+
+    `user_id`: the operator's account.
+    """
+    return _application_with(OperatorAuthenticator(management, now_us, user_id), (), report_failure)
+
+
+def _application_with(
+    authenticator: Authenticator, trusted_proxies: Sequence[Network], report_failure: ReportFailure
+) -> Application:
     return ApiMiddleware(
         application(),
         state={
@@ -133,4 +154,4 @@ def _allowed_methods(app: FastAPI) -> list[tuple[re.Pattern[str], str]]:
     ]
 
 
-__all__ = ["PREFIX", "application", "build", "operations"]
+__all__ = ["PREFIX", "application", "build", "build_for_operator", "operations"]

@@ -128,6 +128,27 @@ class Authenticator:
         )
 
 
+class OperatorAuthenticator(Authenticator):
+    """Authenticates every request as the operator's, and needs no key.
+
+    Only the operator may reach an application with it: the identity comes from the listener, never from the request.
+    """
+
+    def __init__(self, management: Management, now_us: Callable[[], int], user_id: int) -> None:
+        """`user_id`: the account of the operator, for the audit log."""
+        super().__init__(
+            management, now_us, requests_per_minute=REQUESTS_PER_MINUTE, failures_per_minute=FAILURES_PER_MINUTE
+        )
+        self._user_id = user_id
+
+    async def authenticate(self, request: Request) -> None:
+        await self._set_caller(request)
+
+    async def _set_caller(self, request: Request) -> None:
+        access = self.management.access
+        context_of(request).caller = await run_in_threadpool(access.operator_caller, self._user_id)
+
+
 def _too_many_requests_error(detail: str, rate_limit: RateLimitStatus) -> ApiError:
     return ApiError("too_many_requests", detail, headers={"Retry-After": str(rate_limit.reset_seconds)})
 

@@ -82,6 +82,8 @@ _OBJECT: Final = _always("Use an object.")
 _BOOLEAN: Final = _always("Use true or false.")
 _INTEGER: Final = _always("Use a whole number.")
 _TEXT_FUNCTIONS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
+    "greater_than_equal": lambda context: f"Use a number of at least {context['ge']:,}.",
+    "less_than_equal": lambda context: f"Use a number of at most {context['le']:,}.",
     "missing": _always("This field is required."),
     "string_type": _always("Use a string."),
     "string_too_short": lambda context: f"Use at least {_count(context['min_length'], 'character')}.",

@@ -4,8 +4,9 @@ before it."""
 import base64
 import binascii
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Annotated, Generic, TypeVar
+from typing import Annotated, Final, Generic, TypeVar
 
 from msgspec import Meta
 
@@ -15,6 +16,7 @@ from hookmill.presentation.view import View
 from hookmill.web.api.problems import ApiError, invalid_parameter_error
 
 T = TypeVar("T")
+_ID: Final = re.compile("[a-z]{3}_([0-9a-f]{32})")
 
 
 class ResultPage(View, Generic[T], frozen=True):
@@ -71,9 +73,14 @@ def key_cursor(key: bytes) -> str:
 
 
 def key_from(cursor: str | None) -> bytes | None:
-    """The key in a cursor of `key_cursor`; None for the first page. Raises `ApiError` for an invalid cursor."""
+    """The key in a cursor of `key_cursor`, or in the id of the last item that the client has.
+
+    None for the first page. Raises `ApiError` for an invalid cursor.
+    """
     if cursor is None:
         return None
+    if (item_id := _ID.fullmatch(cursor)) is not None:
+        return bytes.fromhex(item_id[1])
     sort_key = _sort_key_from(cursor)
     try:
         key = bytes.fromhex(str(sort_key[0]))

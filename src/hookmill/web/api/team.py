@@ -5,7 +5,7 @@ from fastapi import APIRouter, Response
 from hookmill.domain.permission import MayAdminister
 from hookmill.management import Management
 from hookmill.presentation.key import KeyView, KeyWithTokenView
-from hookmill.presentation.member import MemberView
+from hookmill.presentation.member import MemberView, SignInLinkView, sign_in_url
 from hookmill.web.api.access import AdminAccess, ManagementDependency
 from hookmill.web.api.bodies import FactoryRole, KeyCreation, MemberChanges, MemberCreation
 from hookmill.web.api.fields import PAGE_SIZE, Cursor, FactoryInPath, KeyInPath, Limit, MemberInPath
@@ -133,6 +133,26 @@ def take_role(
     return response_with_etag(MemberView.of(updated_member))
 
 
+@routes.post(
+    "/members/{member}/sign-in-link",
+    operation_id="create_sign_in_link",
+    summary="Create a sign-in link",
+    response_model=SignInLinkView,
+    status_code=201,
+)
+def create_sign_in_link(
+    member: MemberInPath, permission: AdminAccess, management: ManagementDependency, idempotency: Idempotency
+) -> Response:
+    """Creates a link with which the member signs in to the dashboard. It replaces the member's previous link."""
+
+    def create() -> Response:
+        token = management.sessions.create_link(permission, member)
+        url = sign_in_url(management.config.public_url, token)
+        return json_response(SignInLinkView(member_id=member, url=url), 201)
+
+    return idempotency.respond(permission, create)
+
+
 @routes.get("/keys", operation_id="list_keys", summary="List API keys", response_model=KeyPage)
 def list_keys(
     permission: AdminAccess, management: ManagementDependency, limit: Limit = PAGE_SIZE, cursor: Cursor = None
@@ -160,7 +180,8 @@ def create_key(
         key_with_token = management.keys.create(
             permission, body.name, body.role, factory=body.factory, expires_at=body.expires_at
         )
-        return json_response(KeyWithTokenView.showing_secret(key_with_token), 201)
+        view = KeyWithTokenView.showing_secret(key_with_token, management.config.public_url)
+        return json_response(view, 201)
 
     return idempotency.respond(permission, create)
 

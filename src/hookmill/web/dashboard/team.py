@@ -16,6 +16,7 @@ from hookmill.domain.permission import MayAdminister, Role, role_named
 from hookmill.domain.secret import SecretValue
 from hookmill.management import ApiKey, Member
 from hookmill.management.sessions import LINK_HOURS
+from hookmill.presentation.member import sign_in_url
 from hookmill.web.dashboard import pages
 from hookmill.web.dashboard.access import require_admin
 from hookmill.web.dashboard.application import Page
@@ -136,7 +137,7 @@ def _link_page(context: PageContext, target_member: Member, token: SecretValue, 
     return context.page(
         "team-link.html",
         member=target_member,
-        link=f"{public_url}/welcome/{token.reveal()}",
+        link=sign_in_url(public_url, token),
         public_url=public_url,
         works_on_other_machines=not is_local_url(public_url),
         hours=LINK_HOURS,
