@@ -191,6 +191,14 @@ def test_viewers_key_is_refused_with_a_readable_error(data_dir, hookmill, url, k
     assert result.err == "This requires the role admin of the team.\n"
 
 
+@pytest.mark.parametrize("key", [f"{CANARY}\nX-Evil: 1", f"{CANARY}ü", f"{CANARY}\x1b"])
+def test_text_that_is_no_key_is_refused_without_it(data_dir, hookmill, url, monkeypatch, key):
+    monkeypatch.setenv("HOOKMILL_API_KEY", key)
+
+    assert "has characters that no key has" in refused_with(hookmill, url)
+    assert CANARY not in hookmill("login", url, stdin=key.encode(), exit_code=None).err
+
+
 def test_wrong_key_is_refused_with_one_line(data_dir, hookmill, url, canary_key):
     result = hookmill("--server", url, "member", "list", exit_code=1)
 
@@ -238,6 +246,10 @@ def test_another_server_is_recognized(data_dir, hookmill, canary_key):
         assert "did not answer like Hookmill" in refused_with(hookmill, f"http://127.0.0.1:{port}")
     with listening(respond_with(redirection)) as port:
         assert "It redirects to https://other.example/." in refused_with(hookmill, f"http://127.0.0.1:{port}")
+    for kind, content in (("json", b"{"), ("problem+json", b"[]"), ("problem+json", b"{}")):
+        head = f"HTTP/1.1 {200 if kind == 'json' else 400} x\r\nContent-Type: application/{kind}\r\n\r\n".encode()
+        with listening(respond_with(head + content)) as port:
+            assert "did not answer like Hookmill" in refused_with(hookmill, f"http://127.0.0.1:{port}")
     with listening(respond_with(b"SSH-2.0-OpenSSH\r\n")) as port:
         assert "did not answer with HTTP" in refused_with(hookmill, f"http://127.0.0.1:{port}")
 
@@ -271,6 +283,24 @@ def test_refusal_of_a_proxy_is_reported(data_dir, hookmill, canary_key, monkeypa
         f"The way to https://hookmill.example.com through the proxy 127.0.0.1:{port} is refused by the proxy: 407 "
         "Proxy Authentication Required. Check HTTPS_PROXY, or add the host to NO_PROXY.\n"
     )
+
+
+def test_request_without_tls_goes_through_a_proxy(data_dir, hookmill, canary_key, monkeypatch):
+    received: list[bytes] = []
+
+    def respond(connection: socket.socket) -> None:
+        with connection:
+            received.append(connection.recv(65_536))
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n")
+            connection.sendall(b'{"items": [], "next_cursor": null}')
+
+    with listening(respond) as port:
+        monkeypatch.setenv("HTTP_PROXY", f"http://user:password@127.0.0.1:{port}")
+        hookmill("--server", "http://10.11.12.13:8420", "member", "list")
+
+    request_line, *_ = received[0].split(b"\r\n")
+    assert request_line == b"GET http://10.11.12.13:8420/api/v1/members?limit=200 HTTP/1.1"
+    assert b"\r\nProxy-Authorization: Basic " in received[0]
 
 
 def test_creation_is_retried_with_the_same_idempotency_key(data_dir, hookmill, canary_key):

@@ -50,7 +50,10 @@ class HttpTransport:
     """Sends requests to a server with an API key."""
 
     def __init__(self, server: str, key: str) -> None:
-        """`server`: a URL that `usable_server` returned."""
+        """`server`: a URL that `usable_server` returned. Raises `Invalid` for what can't be a key."""
+        # An error of the library would contain the header.
+        if not key.isascii() or not key.isprintable():
+            raise Invalid("The API key has characters that no key has. Check HOOKMILL_API_KEY, or log in again.")
         self.service = server
         parts = urlsplit(server)
         self._path = parts.path

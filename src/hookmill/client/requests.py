@@ -119,7 +119,10 @@ class Requests:
     def _json(self, answer: ServiceAnswer) -> Any:
         if _media_type(answer) != "application/json":
             raise _problem(answer, self.service)
-        return json.loads(_read(answer))
+        try:
+            return json.loads(_read(answer))
+        except ValueError:
+            raise _not_hookmill(answer, self.service, "broken JSON") from None
 
     def _send(
         self, method: str, target: str, headers: Mapping[str, str], body: Mapping[str, Any] | None
@@ -177,19 +180,26 @@ def _problem(answer: ServiceAnswer, service: str) -> HookmillError:
     content = _read(answer)
     media_type = _media_type(answer)
     if media_type != "application/problem+json":
-        redirection = f" It redirects to {answer.headers['location']}." if "location" in answer.headers else ""
-        return Unreachable(
-            f"{service} did not answer like Hookmill, but with status {answer.status} and "
-            f"{media_type or 'no content'}.{redirection} Check the URL, and the proxy in front of the service."
-        )
-    problem = json.loads(content)
-    if problem["code"] == "authentication_failed":
-        text = f"{service} refused the API key: it is unknown, revoked or expired. Use `hookmill login` with another."
-        return ApiProblem(text, status=answer.status, code=problem["code"])
-    # Most texts already contain the problem of each field.
-    lines = [
-        f"  {error.get('pointer', error.get('parameter'))}: {error['detail']}"
-        for error in problem["errors"]
-        if error["detail"] not in problem["detail"]
-    ]
-    return ApiProblem("\n".join([problem["detail"], *lines]), status=answer.status, code=problem["code"])
+        return _not_hookmill(answer, service, media_type or "no content")
+    try:
+        problem = json.loads(content)
+        code, detail, errors = problem["code"], problem["detail"], problem["errors"]
+        # Most texts already contain the problem of each field.
+        lines = [
+            f"  {error.get('pointer', error.get('parameter'))}: {error['detail']}"
+            for error in errors
+            if error["detail"] not in detail
+        ]
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return _not_hookmill(answer, service, "another kind of error")
+    if code == "authentication_failed":
+        detail = f"{service} refused the API key: it is unknown, revoked or expired. Use `hookmill login` with another."
+    return ApiProblem("\n".join([detail, *lines]), status=answer.status, code=code)
+
+
+def _not_hookmill(answer: ServiceAnswer, service: str, content: str) -> Unreachable:
+    redirection = f" It redirects to {answer.headers['location']}." if "location" in answer.headers else ""
+    return Unreachable(
+        f"{service} did not answer like Hookmill, but with status {answer.status} and {content}.{redirection} Check "
+        "the URL, and the proxy in front of the service."
+    )
