@@ -232,11 +232,7 @@ def test_every_fault_of_a_filter_has_its_pointer(filter_text, pointers):
     [
         ([], ""),
         ([{}], "/0"),
-        ([{"provider": "webhook", "event": "received", "filter": {}}], "/0/filter/webhook_ids"),
-        (
-            [received("wh_1", payload={"a": {}})],
-            "/0/filter/payload/a",
-        ),
+        ([received("wh_1", payload={"a": {}})], "/0/filter/payload/a"),
     ],
 )
 def test_pointer_of_a_fault_is_relative_to_the_list_of_triggers(triggers, pointer):
