@@ -23,7 +23,7 @@ from hookmill.web.asgi import Message, body_receiver, http_scope
 from hookmill.web.routes import Application
 
 HEAD_BYTES_MAX: Final = 65_536
-BODY_BYTES_MAX: Final = 2_097_152
+BODY_BYTES_MAX: Final = 10_485_760
 """More than the API accepts in any body."""
 REQUEST_SECONDS: Final = 30.0
 """How long a command may take to send its request."""
