@@ -120,6 +120,18 @@ class ApiOperations(Requests):
             "POST", "factories/{}/automations/{}/runs", factory, automation, body=body, is_idempotent=True
         )
 
+    def export_definitions(self, factory: str, /) -> types.DefinitionFilesViewJson:
+        """Export definition files."""
+        return self._call("GET", "factories/{}/definitions", factory)
+
+    def plan_definitions(self, factory: str, /, **body: Unpack[types.DefinitionFilesJson]) -> types.DefinitionPlanJson:
+        """Plan definition files."""
+        return self._call("POST", "factories/{}/definitions/plan", factory, body=body)
+
+    def apply_definitions(self, factory: str, /, **body: Unpack[types.DefinitionApplyJson]) -> types.DefinitionPlanJson:
+        """Apply definition files."""
+        return self._call("POST", "factories/{}/definitions/apply", factory, body=body)
+
     def list_deliveries(
         self,
         factory: str,

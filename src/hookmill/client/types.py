@@ -18,9 +18,9 @@ AlarmKindJson = Literal[
 ]
 AlarmScopeJson = Literal["automation", "installation", "webhook"]
 AlarmStateJson = Literal["open", "resolved", "snoozed"]
-AuthModeJson = Literal["token", "url_token", "signature"]
+AuthModeJson = Literal["signature", "token", "url_token"]
 CatchUpJson = Literal["none", "once"]
-ChannelJson = Literal["api", "cli", "dashboard", "files", "service"]
+ChannelJson = Literal["api", "cli", "dashboard", "files", "mcp", "service"]
 DestinationKindJson = Literal["email", "slack", "webhook"]
 LimitedByJson = Literal["automation", "factory"]
 PriorityJson = Literal["high", "low", "normal"]
@@ -129,37 +129,32 @@ class AutomationChangesJson(TypedDict, total=False):
     secrets: list[str] | None
     workspace: WorkspaceJson | None
     results: list[DeclaredResultJson] | None
-    name: str
-    prompt: str
-    triggers: list[TriggerJson | ScheduleTriggerJson]
-    runner: str
-    enabled: bool
+    name: str | None
+    enabled: bool | None
+    runner: str | None
+    triggers: list[WebhookTriggerJson | ScheduleTriggerJson] | None
+    prompt: str | None
 
 
 class AutomationCreationJson(TypedDict, total=False):
     concurrency: ConcurrencyJson | None
     debounce: DebounceJson | None
     retry: RetryJson | None
-    priority: PriorityJson | None
+    priority: PriorityJson
     max_running: int | None
     pause_after_failures: int | None
-    fields: dict[str, str | RunFieldJson] | None
-    secrets: list[str] | None
+    fields: dict[str, str | RunFieldJson]
+    secrets: list[str]
     workspace: WorkspaceJson | None
-    results: list[DeclaredResultJson] | None
+    results: list[DeclaredResultJson]
     name: Required[str]
+    enabled: bool
+    runner: str
+    triggers: Required[list[WebhookTriggerJson | ScheduleTriggerJson]]
     prompt: Required[str]
-    triggers: Required[list[TriggerJson | ScheduleTriggerJson]]
-    runner: str | None
-    enabled: bool
 
 
-class AutomationInListJson(TypedDict):
-    automation_id: str
-    name: str
-    enabled: bool
-    version: int
-    runner: str
+class AutomationInListJson(TypedDict, total=False):
     concurrency: ConcurrencyJson | None
     debounce: DebounceJson | None
     retry: RetryJson | None
@@ -170,20 +165,20 @@ class AutomationInListJson(TypedDict):
     secrets: list[str]
     workspace: WorkspaceJson | None
     results: list[DeclaredResultJson]
-    pause_reason: str | None
-    triggers: list[TriggerJson | ScheduleTriggerJson]
-    next_times: list[NextTimeJson]
-    created_at: str
-    updated_at: str
-    warnings: list[str]
-
-
-class AutomationJson(TypedDict):
-    automation_id: str
-    name: str
+    name: Required[str]
     enabled: bool
-    version: int
     runner: str
+    triggers: Required[list[WebhookTriggerJson | ScheduleTriggerJson]]
+    automation_id: Required[str]
+    version: Required[int]
+    pause_reason: Required[str | None]
+    next_times: Required[list[NextTimeJson]]
+    created_at: Required[str]
+    updated_at: Required[str]
+    warnings: Required[list[str]]
+
+
+class AutomationJson(TypedDict, total=False):
     concurrency: ConcurrencyJson | None
     debounce: DebounceJson | None
     retry: RetryJson | None
@@ -194,13 +189,18 @@ class AutomationJson(TypedDict):
     secrets: list[str]
     workspace: WorkspaceJson | None
     results: list[DeclaredResultJson]
-    pause_reason: str | None
-    triggers: list[TriggerJson | ScheduleTriggerJson]
-    next_times: list[NextTimeJson]
-    created_at: str
-    updated_at: str
-    warnings: list[str]
-    prompt: str
+    name: Required[str]
+    enabled: bool
+    runner: str
+    triggers: Required[list[WebhookTriggerJson | ScheduleTriggerJson]]
+    automation_id: Required[str]
+    version: Required[int]
+    pause_reason: Required[str | None]
+    next_times: Required[list[NextTimeJson]]
+    created_at: Required[str]
+    updated_at: Required[str]
+    warnings: Required[list[str]]
+    prompt: Required[str]
 
 
 class BacktestRequestJson(TypedDict, total=False):
@@ -262,6 +262,64 @@ class DeclaredResultJson(TypedDict, total=False):
     repository: str | None
     number: str | None
     commit: str | None
+
+
+class DefinitionApplyJson(TypedDict, total=False):
+    files: Required[dict[str, str]]
+    allow_deletions: bool
+    expected_digest: str | None
+
+
+class DefinitionChangeJson(TypedDict):
+    key: str
+    before: Any
+    after: Any
+    concerns_senders: bool
+
+
+class DefinitionFilesJson(TypedDict):
+    files: dict[str, str]
+
+
+class DefinitionFilesViewJson(TypedDict):
+    files: dict[str, str]
+
+
+class DefinitionPlanJson(TypedDict):
+    factory: str
+    applied: bool
+    changes: bool
+    takes_over: bool
+    needs_consent: str | None
+    unchanged: int
+    steps: list[DefinitionStepJson]
+    warnings: list[DefinitionWarningJson]
+    webhooks: list[WebhookUrlJson]
+    summary: str
+    lines: list[str]
+    digest: str
+
+
+class DefinitionStepJson(TypedDict):
+    act: str
+    kind: str
+    name: str
+    id: str | None
+    file: str | None
+    changes: list[DefinitionChangeJson]
+
+
+class DefinitionWarningJson(TypedDict):
+    file: str
+    line: int | None
+    column: int | None
+    message: str
+
+
+class DeliveryFilterJson(TypedDict, total=False):
+    webhook_ids: Required[list[str]]
+    event: list[str]
+    payload: dict[str, Any] | None
 
 
 class DeliveryJson(TypedDict):
@@ -364,10 +422,10 @@ class FieldValueJson(TypedDict):
 
 
 class FilterTestRequestJson(TypedDict, total=False):
-    delivery_id: Required[str]
     filter: dict[str, Any] | None
     event: list[str] | None
     webhook_ids: list[str] | None
+    delivery_id: Required[str]
 
 
 class FilterTestJson(TypedDict):
@@ -572,7 +630,7 @@ class RunWithOutputJson(TypedDict):
     fields: dict[str, FieldValueJson]
 
 
-class ScheduleFieldsJson(TypedDict):
+class ScheduleJson(TypedDict):
     name: str
     cron: str
     timezone: NotRequired[str]
@@ -580,9 +638,9 @@ class ScheduleFieldsJson(TypedDict):
 
 
 class ScheduleTriggerJson(TypedDict):
-    provider: str
-    event: str
-    schedule: ScheduleFieldsJson
+    provider: Literal["schedule"]
+    event: Literal["cron_fired"]
+    schedule: ScheduleJson
 
 
 class SecretCreationJson(TypedDict, total=False):
@@ -637,18 +695,6 @@ class SubjectJson(TypedDict):
     name: str
 
 
-class TriggerFilterJson(TypedDict, total=False):
-    webhook_ids: Required[list[str]]
-    event: list[str]
-    payload: dict[str, Any]
-
-
-class TriggerJson(TypedDict):
-    provider: str
-    event: str
-    filter: TriggerFilterJson
-
-
 class WaitingRunJson(TypedDict):
     run_id: str
     started_by: Literal["delivery", "person", "schedule"]
@@ -683,11 +729,16 @@ class WaitingRunJson(TypedDict):
 
 class WebhookChangesJson(TypedDict, total=False):
     name: str
-    enabled: bool
+    auth_mode: AuthModeJson | None
+    signature_scheme: str | None
+    signature_options: dict[str, Any] | None
+    answers_handshakes: bool | None
+    secret_name: str | None
     delivery_id_header: str | None
     event_header: str | None
-    allowed_networks: list[str]
+    allowed_networks: list[str] | None
     expect_every: str | None
+    enabled: bool | None
 
 
 class WebhookCreationJson(TypedDict, total=False):
@@ -696,28 +747,40 @@ class WebhookCreationJson(TypedDict, total=False):
     signature_scheme: str | None
     signature_options: dict[str, Any] | None
     answers_handshakes: bool
-    secret: str | None
     secret_name: str | None
     delivery_id_header: str | None
     event_header: str | None
     allowed_networks: list[str]
     expect_every: str | None
     enabled: bool
+    secret: str | None
+
+
+class WebhookTriggerJson(TypedDict):
+    provider: Literal["webhook"]
+    event: Literal["received"]
+    filter: DeliveryFilterJson
+
+
+class WebhookUrlJson(TypedDict):
+    name: str
+    uid: str
+    url: str
 
 
 class WebhookJson(TypedDict):
-    uid: str
     name: str
     auth_mode: AuthModeJson
-    secret_name: str
     signature_scheme: str | None
     signature_options: dict[str, Any] | None
     answers_handshakes: bool
+    secret_name: str
     delivery_id_header: str | None
     event_header: str | None
     allowed_networks: list[str]
     expect_every: str | None
     enabled: bool
+    uid: str
     state: WebhookStateJson
     url: str
     has_secret: bool
@@ -726,18 +789,18 @@ class WebhookJson(TypedDict):
 
 
 class WebhookWithSecretJson(TypedDict):
-    uid: str
     name: str
     auth_mode: AuthModeJson
-    secret_name: str
     signature_scheme: str | None
     signature_options: dict[str, Any] | None
     answers_handshakes: bool
+    secret_name: str
     delivery_id_header: str | None
     event_header: str | None
     allowed_networks: list[str]
     expect_every: str | None
     enabled: bool
+    uid: str
     state: WebhookStateJson
     url: str
     has_secret: bool
