@@ -15,7 +15,7 @@ from hookmill.store.database import open_database
 from tests.domain.test_alarm_message import NOTICE
 from tests.faults.fault_injection import serving_with_faults
 from tests.notices.receivers import http_receiver
-from tests.support.service import operator, serving
+from tests.support.service import create_webhook, serving
 from tests.support.waiting import until
 
 
@@ -50,7 +50,7 @@ def test_deliveries_are_accepted_while_the_first_request_loads_the_api(tmp_path)
     api_statuses: list[int] = []
     with serving_with_faults(tmp_path / "data", {"API_GATE": str(gate)}, performs_runs=False) as service:
         with service.management() as management:
-            source = management.webhooks.create(operator(management), {"name": "source"})
+            source = create_webhook(management, "source")
         first_request = threading.Thread(
             target=lambda: api_statuses.append(service.request("GET", "/api/v1/me").status)
         )

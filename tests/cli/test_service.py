@@ -30,7 +30,7 @@ from tests.cli.conftest import Hookmill, parse_json
 from tests.support.counts import count
 from tests.support.loaded import Command
 from tests.support.ports import free_port
-from tests.support.service import operator, serving
+from tests.support.service import create_webhook, serving
 from tests.support.waiting import LONG_SECONDS, until
 
 
@@ -262,12 +262,12 @@ def run_printed_command(command: str, tmp_path: Path) -> str:
 def test_new_master_key_and_stop_are_logged(tmp_path):
     with serving(tmp_path / "data") as service:
         with service.management() as management:
-            webhook = management.webhooks.create(operator(management), {"name": "before"})
+            webhook = create_webhook(management, "before")
         assert service.post(webhook).status == 202
         rotation = Command(["keys", "rotate", "--yes"], service.environment(), tmp_path, tmp_path / "rotated")
         assert rotation.wait(60) == 0, (tmp_path / "rotated").read_text()
         with service.management() as management:
-            webhook = management.webhooks.create(operator(management), {"name": "after"})
+            webhook = create_webhook(management, "after")
         assert service.post(webhook, b'{"n": 2}').status == 202
         until(lambda: "loaded a master key" in service.log(), "the new key is loaded")
         service.stop()

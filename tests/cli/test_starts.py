@@ -33,7 +33,7 @@ from tests.support.automations import automation_created
 from tests.support.counts import only_in_proof
 from tests.support.loaded import Command, Forked
 from tests.support.ports import free_port
-from tests.support.service import Service, operator, serving
+from tests.support.service import Service, create_webhook, operator, serving
 from tests.support.triggers import received
 from tests.support.waiting import LONG_SECONDS, until
 
@@ -680,7 +680,7 @@ def test_backup_and_service_work_in_a_directory_with_unusual_characters(monkeypa
     monkeypatch.setenv("HOOKMILL_DATA_DIR", str(data_dir))
     with serving(data_dir) as service:
         with service.management() as management:
-            webhook = management.webhooks.create(operator(management), {"name": "push"})
+            webhook = create_webhook(management, "push")
             trigger = received(webhook.webhook.uid)
             automation_created(management, operator(management), "all", triggers=[trigger])
         service.post(webhook)

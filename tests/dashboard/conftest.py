@@ -29,7 +29,7 @@ from playwright.sync_api import (
 
 from hookmill.domain.permission import MayAdminister, MayManage, Role
 from hookmill.domain.secret import SecretValue
-from hookmill.management import Management
+from hookmill.management import Management, WebhookWithSecret
 from tests.dashboard.client import PASSWORD, Dashboard, Visitor, dashboard_for_test
 from tests.support.browser import chromium
 from tests.support.counts import are_full
@@ -123,6 +123,9 @@ class Installation:
 
     def url(self, path: str) -> str:
         return self.base_url + path
+
+    def webhook(self, name: str, **fields: Any) -> WebhookWithSecret:
+        return self.management.webhooks.create(self.may, {"name": name, **fields})
 
 
 @pytest.fixture(scope="module")

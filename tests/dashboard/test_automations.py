@@ -144,7 +144,7 @@ def test_editor_updates_the_result_while_the_filter_is_typed(page, installation)
 
 def create_webhook_with_event_types(installation: Installation, name: str, *events: str) -> WebhookWithSecret:
     """Create a webhook, and deliver a body of each event type to it."""
-    webhook = installation.management.webhooks.create(installation.may, {"name": name, "event_header": "X-Kind"})
+    webhook = installation.webhook(name, event_header="X-Kind")
     for number, event in enumerate(events):
         assert installation.service.post(webhook, b'{"n": %d}' % number, headers={"X-Kind": event}).status == 202
     return webhook

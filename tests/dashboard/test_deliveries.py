@@ -31,7 +31,7 @@ HOSTILE_BODIES = {
 
 @pytest.fixture(scope="module")
 def webhook(installation):
-    return installation.management.webhooks.create(installation.may, {"name": "source"})
+    return installation.webhook("source")
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def deliver(installation: Installation, webhook: WebhookWithSecret, body: str = 
 
 
 def test_log_shows_each_attempt_with_the_reason_of_its_rejection(page, installation):
-    webhook = installation.management.webhooks.create(installation.may, {"name": "labels"})
+    webhook = installation.webhook("labels")
     first = deliver(installation, webhook, '{"n": 1}', **{"X-Service-Delivery-Id": "event 1"})
     duplicate = deliver(installation, webhook, '{"n": 1}', **{"X-Service-Delivery-Id": "event 1"})
     assert installation.service.post(webhook, b"{", headers={}).status == 400
@@ -71,7 +71,7 @@ def test_log_shows_each_attempt_with_the_reason_of_its_rejection(page, installat
 
 
 def test_log_is_filtered_by_label_time_event_and_delivery_id(page, installation):
-    webhook = installation.management.webhooks.create(installation.may, {"name": "filtered"})
+    webhook = installation.webhook("filtered")
     delivery = deliver(installation, webhook, '{"n": 1}', **{"X-Service-Delivery-Id": "event-a"})
     deliver(installation, webhook, '{"n": 2}', **{"X-Service-Delivery-Id": "event-b"})
     assert installation.service.post(webhook, b"{").status == 400
@@ -100,7 +100,7 @@ def test_log_is_filtered_by_label_time_event_and_delivery_id(page, installation)
 
 
 def test_event_type_is_shown_and_filters_the_log(page, installation):
-    webhook = installation.management.webhooks.create(installation.may, {"name": "typed", "event_header": "X-Kind"})
+    webhook = installation.webhook("typed", event_header="X-Kind")
     delivery = deliver(installation, webhook, '{"n": 1}', **{"X-Kind": "order <paid>"})
     deliver(installation, webhook, '{"n": 2}', **{"X-Kind": "order refunded"})
     page.goto(LOG)
@@ -126,7 +126,7 @@ def test_invalid_filter_is_reported_at_its_field(page, installation):
 
 
 def test_dropped_attempts_are_shown_in_the_log(page, installation):
-    webhook = installation.management.webhooks.create(installation.may, {"name": "flooded"})
+    webhook = installation.webhook("flooded")
     for _ in range(60):
         deliver(installation, webhook)
     assert {installation.service.post(webhook, b'{"late": %d}' % number).status for number in range(5)} == {429}
@@ -182,7 +182,7 @@ def test_delivery_is_replayed_with_the_keyboard_alone(page, installation, webhoo
 
 
 def test_replay_is_rejected_if_no_automation_would_be_triggered(page, installation):
-    webhook = installation.management.webhooks.create(installation.may, {"name": "no longer selected"})
+    webhook = installation.webhook("no longer selected")
     create_automation(installation, "deleted", webhook)
     delivery = deliver(installation, webhook)
     page.goto(f"{LOG}/{delivery}")
@@ -212,9 +212,7 @@ def create_automation(
 
 
 def test_log_shows_how_many_runs_each_delivery_started(page, installation):
-    selected, unselected = (
-        installation.management.webhooks.create(installation.may, {"name": name}) for name in ("selected", "unselected")
-    )
+    selected, unselected = (installation.webhook(name) for name in ("selected", "unselected"))
     create_automation(installation, "one", selected)
     create_automation(installation, "another", selected, payload={"to": {"not_in": ["one"]}})
     deliver(installation, selected, '{"to": "both"}')
@@ -310,7 +308,7 @@ def test_hostile_payload_is_shown_as_text(page, installation, webhook, kind):
 
 @pytest.mark.proof
 def test_delivery_pages_are_accessible(check_accessibility, installation, automation, webhook):
-    other = installation.management.webhooks.create(installation.may, {"name": "looked at"})
+    other = installation.webhook("looked at")
     body = {"action": "opened", "issue": {"number": 12, "title": HOSTILE_TEXT, "labels": ["bug", None, True]}, "to": {}}
     delivery = deliver(
         installation, webhook, json.dumps(body), **{"X-Service-Delivery-Id": "a-long-event-id-" + "0" * 60}
@@ -318,7 +316,7 @@ def test_delivery_pages_are_accessible(check_accessibility, installation, automa
     deliver(installation, other, '{"n": 1}', **{"X-Service-Delivery-Id": "same"})
     duplicate = deliver(installation, other, '{"n": 1}', **{"X-Service-Delivery-Id": "same"})
     installation.service.post(other, token="wrong")
-    quiet = installation.management.webhooks.create(installation.may, {"name": "quiet"})
+    quiet = installation.webhook("quiet")
     for name in ("of other webhooks", "another of other webhooks"):
         create_automation(installation, name, other, quiet)
     installation.management.webhooks.set_enabled(installation.may, webhook.webhook.uid, False)
@@ -333,7 +331,7 @@ def test_delivery_pages_are_accessible(check_accessibility, installation, automa
 
 
 def test_new_automation_is_created_from_a_delivery(page, installation):
-    webhook = installation.management.webhooks.create(installation.may, {"name": "git host"})
+    webhook = installation.webhook("git host")
     delivery = installation.service.post(webhook, b'{"action": "opened"}').delivery_id
     page.goto(f"{LOG}/{delivery}")
 

@@ -230,7 +230,7 @@ def test_secret_is_copied_used_replaced_synced_rotated_and_deleted(keyboard, ins
 @pytest.mark.proof
 def test_log_is_filtered_opened_paused_and_resumed(keyboard, installation):
     page = keyboard.page
-    webhook = installation.management.webhooks.create(installation.may, {"name": "read by keyboard"})
+    webhook = installation.webhook("read by keyboard")
     delivery = installation.service.post(webhook, b'{"outer": {"inner": [1, 2]}, "plain": true}').delivery_id
     installation.service.post(webhook, b"no JSON")
     page.goto("/f/default")
@@ -269,7 +269,7 @@ def test_log_is_filtered_opened_paused_and_resumed(keyboard, installation):
 @pytest.mark.proof
 def test_automation_is_edited_tested_disabled_and_deleted(keyboard, installation):
     page = keyboard.page
-    webhook = installation.management.webhooks.create(installation.may, {"name": "listened to by keyboard"})
+    webhook = installation.webhook("listened to by keyboard")
     create_automation(installation, "Edited by keyboard", webhook)
     for number in range(3):
         installation.service.post(webhook, b'{"number": %d}' % number)
@@ -303,7 +303,7 @@ def test_automation_is_edited_tested_disabled_and_deleted(keyboard, installation
 @pytest.mark.proof
 def test_run_in_progress_is_opened_and_cancelled(keyboard, installation):
     page = keyboard.page
-    webhook = installation.management.webhooks.create(installation.may, {"name": "started by keyboard"})
+    webhook = installation.webhook("started by keyboard")
     create_automation(installation, "Cancelled by keyboard", webhook, runner="waits")
     [run] = installation.management.runs.of_delivery(installation.may, installation.service.post(webhook).delivery_id)
     until(

@@ -38,7 +38,7 @@ RECORD_ARRIVALS = """
 
 @pytest.fixture(scope="module")
 def webhook(installation):
-    return installation.management.webhooks.create(installation.may, {"name": "live"})
+    return installation.webhook("live")
 
 
 def open_live_log(page: Page, installation: Installation, path: str = LOG) -> None:
@@ -95,7 +95,7 @@ def test_delivery_with_a_slow_body_is_inserted_below_newer_ones(page, installati
 
 
 def test_first_delivery_appears_with_its_number_of_runs(page, installation):
-    webhook = installation.management.webhooks.create(installation.may, {"name": "awaited"})
+    webhook = installation.webhook("awaited")
     trigger = received(webhook.webhook.uid)
     automation_created(installation.management, installation.may, "waiting", triggers=[trigger])
     open_live_log(page, installation, f"{LOG}?webhook={webhook.webhook.uid}")
@@ -112,12 +112,7 @@ def test_first_delivery_appears_with_its_number_of_runs(page, installation):
 
 @pytest.mark.parametrize("filters", ["label=accepted&identity=wanted", "label=accepted&event=wanted"])
 def test_only_deliveries_that_match_the_filters_appear(page, installation, filters):
-    webhook, other = (
-        installation.management.webhooks.create(
-            installation.may, {"name": f"{name} {filters}", "event_header": "X-Kind"}
-        )
-        for name in ("one", "another")
-    )
+    webhook, other = (installation.webhook(f"{name} {filters}", event_header="X-Kind") for name in ("one", "another"))
     open_live_log(page, installation, f"{LOG}?webhook={webhook.webhook.uid}&{filters}")
 
     def deliver_with(value: str, webhook: WebhookWithSecret = webhook) -> str:
@@ -148,7 +143,7 @@ def test_deliveries_during_a_pause_appear_after_it(page, installation, webhook):
 
 
 def test_live_page_keeps_its_length(page, installation):
-    webhook = installation.management.webhooks.create(installation.may, {"name": "full"})
+    webhook = installation.webhook("full")
     for _ in range(50):
         deliver(installation, webhook)
     open_live_log(page, installation, f"{LOG}?webhook={webhook.webhook.uid}")

@@ -55,7 +55,7 @@ def webhooks(installation):
     """A webhook for each runner, by the runner's name. A delivery to it starts a run with this runner."""
     webhooks = {}
     for runner in ("package", *RUNNERS):
-        webhooks[runner] = installation.management.webhooks.create(installation.may, {"name": f"for {runner}"})
+        webhooks[runner] = installation.webhook(f"for {runner}")
         create_automation(installation, f"by {runner}", webhooks[runner], runner=runner)
     return webhooks
 

@@ -41,7 +41,7 @@ def test_typed_secret_is_never_shown_even_if_its_name_is_rejected(page, installa
 
 @pytest.mark.proof
 def test_secret_pages_are_accessible(check_accessibility, installation):
-    installation.management.webhooks.create(installation.may, {"name": "orders", "secret_name": "ORDERS"})
+    installation.webhook("orders", secret_name="ORDERS")
     installation.management.secrets.replace(installation.may, "ORDERS")
 
     def unfold_all(page: Page) -> None:

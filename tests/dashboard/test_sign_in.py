@@ -76,7 +76,7 @@ def test_form_of_an_ended_session_is_answered_whatever_its_size(installation, si
 @pytest.mark.parametrize("is_signed_in", [True, False], ids=["signed in", "signed out"])
 def test_form_of_another_site_is_refused(signed_out_page, installation, is_signed_in):
     name = f"target of a {'signed-in' if is_signed_in else 'signed-out'} browser"
-    webhook = installation.management.webhooks.create(installation.may, {"name": name})
+    webhook = installation.webhook(name)
     sign_in(signed_out_page, installation)
     token = signed_out_page.locator("input[name=csrf]").first.get_attribute("value")
     if not is_signed_in:

@@ -21,7 +21,7 @@ def create_webhook(installation):
     for webhook in installation.management.webhooks.all(installation.may):
         if webhook.name != "first":
             installation.management.webhooks.delete(installation.may, webhook.uid)
-    return lambda name, **fields: installation.management.webhooks.create(installation.may, {"name": name, **fields})
+    return installation.webhook
 
 
 def page_url(installation: Installation, webhook: WebhookWithSecret) -> str:

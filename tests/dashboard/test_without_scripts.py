@@ -127,7 +127,7 @@ def test_webhook_and_its_secret_are_created_changed_and_deleted(page, installati
 
 @pytest.mark.proof
 def test_log_is_filtered_and_paged_and_a_delivery_is_replayed(page, installation):
-    webhook = installation.management.webhooks.create(installation.may, {"name": "logged plainly"})
+    webhook = installation.webhook("logged plainly")
     create_automation(installation, "runs plainly", webhook)
     deliveries = [installation.service.post(webhook, b'{"number": %d}' % number).delivery_id for number in range(55)]
     page.goto("/f/default/deliveries")
@@ -156,7 +156,7 @@ def test_log_is_filtered_and_paged_and_a_delivery_is_replayed(page, installation
 
 @pytest.mark.proof
 def test_automation_is_created_and_its_run_is_cancelled(page, installation):
-    webhook = installation.management.webhooks.create(installation.may, {"name": "listened to plainly"})
+    webhook = installation.webhook("listened to plainly")
     installation.service.post(webhook, b'{"action": "opened"}')
     page.goto("/f/default/automations")
     follow(page, "New automation")

@@ -34,7 +34,7 @@ from tests.support.automations import automation_created
 from tests.support.counts import count
 from tests.support.loaded import Command
 from tests.support.postgres import PostgresServer
-from tests.support.service import Answer, Service, operator, serving
+from tests.support.service import Answer, Service, create_webhook, operator, serving
 from tests.support.triggers import received
 from tests.support.waiting import stalls, until
 
@@ -50,7 +50,7 @@ MEGABYTE = 1024 * 1024
 
 def webhook_of(service: Service, name: str = "source") -> WebhookWithSecret:
     with service.management() as management:
-        return management.webhooks.create(operator(management), {"name": name})
+        return create_webhook(management, name)
 
 
 def automated_webhook_of(service: Service) -> tuple[WebhookWithSecret, str]:

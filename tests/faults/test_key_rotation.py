@@ -30,7 +30,7 @@ from tests.faults.rotator import serve_rotations
 from tests.faults.senders import PersistentConnection, delivery_request
 from tests.support.counts import ON_POSTGRES_IN_PROOF, only_in_proof
 from tests.support.loaded import Command, Forked
-from tests.support.service import Service, operator, serving
+from tests.support.service import Service, create_webhook, operator, serving
 from tests.support.waiting import until
 from tests.support.world import World
 
@@ -240,10 +240,7 @@ def interrupted_rotation(store_url: str, tmp_path: Path) -> Iterator[Interrupted
     store = app.open_store(settings, create=True)
     management = app.build_management(settings, store)
     management.factories.set_up()
-    values = {
-        f"source-{n}": management.webhooks.create(operator(management), {"name": f"source-{n}"}).reveal()
-        for n in range(3)
-    }
+    values = {f"source-{n}": create_webhook(management, f"source-{n}").reveal() for n in range(3)}
     store.close()
     environment = {"HOOKMILL_DATA_DIR": str(settings.data_dir), "HOOKMILL_DATABASE_URL": store_url}
     pipe, rotators_end = multiprocessing.Pipe()

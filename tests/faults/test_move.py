@@ -23,7 +23,7 @@ from tests.support.automations import automation_created
 from tests.support.counts import only_in_proof
 from tests.support.loaded import Command, Forked
 from tests.support.odd_rows import fill, relations, rows_of_postgres, rows_of_sqlite
-from tests.support.service import operator, serving
+from tests.support.service import create_webhook, operator, serving
 from tests.support.stores import migrated_sqlite_file
 from tests.support.triggers import received
 from tests.support.waiting import LONG_SECONDS, until
@@ -196,7 +196,7 @@ def test_service_continues_on_postgresql_where_it_stopped_on_sqlite(tmp_path: Pa
     move = Move(Settings(data_dir=tmp_path / "data"), postgres_url, tmp_path)
     with serving(tmp_path / "data", **settings) as service:
         with service.management() as management:
-            webhook = management.webhooks.create(operator(management), {"name": "source"})
+            webhook = create_webhook(management, "source")
             trigger = received(webhook.webhook.uid)
             automation_created(management, operator(management), "note", triggers=[trigger], runner="note")
         accepted = [service.post(webhook, b'{"number": %d}' % number).delivery_id for number in range(3)]

@@ -12,14 +12,14 @@ from tests.faults.parts import Part, parts_of, wait_until_announced
 from tests.faults.senders import delivery_request
 from tests.http.raw_http import RawAnswer, RawConnection
 from tests.support.loaded import Forked
-from tests.support.service import operator, serving
+from tests.support.service import create_webhook, serving
 from tests.support.waiting import LONG_SECONDS, until
 
 
 def test_service_out_of_file_descriptors_answers_503_and_recovers(tmp_path: Path):
     with serving(tmp_path / "data", performs_runs=False) as service, ExitStack() as stack:
         with service.management() as management:
-            webhook = management.webhooks.create(operator(management), {"name": "source"})
+            webhook = create_webhook(management, "source")
         wait_until_announced(service)
         ingress = parts_of(service)[Part.INGRESS][0]
         connections = [stack.enter_context(RawConnection(service.port, seconds=LONG_SECONDS)) for _ in range(7)]

@@ -20,7 +20,7 @@ from hookmill.store.database import Database, sqlite_url
 from tests.faults.audit import audit, is_intact
 from tests.faults.senders import Event, LoadGenerator, delivery_request, exchange
 from tests.faults.small_disk import become_read_only, ext4_disk, free_inodes, repair, use_up_inodes
-from tests.support.service import Service, operator, serving
+from tests.support.service import Service, create_webhook, operator, serving
 from tests.support.stores import migrated_sqlite_file
 from tests.support.waiting import until
 
@@ -307,7 +307,7 @@ def test_only_a_migration_creates_a_database(tmp_path: Path):
 
 def webhook_of(service: Service) -> WebhookWithSecret:
     with service.management() as management:
-        return management.webhooks.create(operator(management), {"name": "source"})
+        return create_webhook(management, "source")
 
 
 def status_of_a_delivery(service: Service, webhook: WebhookWithSecret) -> int:

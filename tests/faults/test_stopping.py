@@ -26,7 +26,7 @@ from tests.faults.parts import (
 from tests.faults.senders import Event, LoadGenerator, PersistentConnection, delivery_request, exchange
 from tests.support.automations import automation_created
 from tests.support.loaded import Command
-from tests.support.service import Service, operator, serving
+from tests.support.service import Service, create_webhook, operator, serving
 from tests.support.triggers import received
 from tests.support.waiting import until
 
@@ -44,7 +44,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
 @pytest.fixture
 def webhook(service: Service) -> WebhookWithSecret:
     with service.management() as management:
-        return management.webhooks.create(operator(management), {"name": "source"})
+        return create_webhook(management, "source")
 
 
 def is_accepted(service: Service, webhook: WebhookWithSecret, body: bytes) -> bool:

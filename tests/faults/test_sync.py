@@ -16,7 +16,7 @@ from tests.faults.audit import is_intact
 from tests.faults.fault_injection import serving_with_faults
 from tests.faults.senders import PersistentConnection, delivery_request
 from tests.faults.system_calls import TracedDeliveries, read_deliveries, tracing_command
-from tests.support.service import Service, operator
+from tests.support.service import Service, create_webhook, operator
 from tests.support.strace import strace
 from tests.support.waiting import until
 
@@ -35,7 +35,7 @@ def trace_deliveries(directory: Path, faults: Mapping[str, str]) -> TracedDelive
         performs_runs=False,
     ) as service:
         with service.management() as management:
-            webhook = management.webhooks.create(operator(management), {"name": "source"})
+            webhook = create_webhook(management, "source")
         senders = [threading.Thread(target=deliver, args=(service, webhook, bodies)) for _ in range(SENDERS)]
         for sender in senders:
             sender.start()

@@ -29,7 +29,7 @@ from tests.faults.senders import (
 from tests.support.automations import automation_changed, automation_created
 from tests.support.counts import count, only_in_proof
 from tests.support.postgres import Postgres
-from tests.support.service import Answer, Service, operator, serving
+from tests.support.service import Answer, Service, create_webhook, operator, serving
 from tests.support.triggers import received
 from tests.support.waiting import until
 
@@ -134,7 +134,7 @@ def test_60_of_200_attempts_in_ten_seconds_are_accepted(rate_limited_pair: Pair)
 @pytest.mark.parametrize("identified_by", ["id", "body"])
 def test_one_of_16_simultaneous_copies_is_accepted(pair: Pair, identified_by: str):
     with pair.management() as management:
-        webhook = management.webhooks.create(operator(management), {"name": f"copies identified by {identified_by}"})
+        webhook = create_webhook(management, f"copies identified by {identified_by}")
     rounds = ROUNDS // 2
     with ExitStack() as stack:
         connections = [stack.enter_context(PersistentConnection(pair.ports[n % 2])) for n in range(COPIES)]

@@ -25,7 +25,7 @@ from tests.faults.tcp_proxy import TcpProxy
 from tests.support.automations import automation_created
 from tests.support.hosts import Host, Network, ProcessOnHost
 from tests.support.ports import free_port
-from tests.support.service import Answer, Service, operator
+from tests.support.service import Answer, Service, create_webhook, operator
 from tests.support.triggers import received
 from tests.support.waiting import until
 
@@ -253,7 +253,7 @@ def _with_objects(hosts: Sequence[HookmillHost], url: str, directory: Path) -> T
     """Create the webhooks, automations, keys and the member that the tests need."""
     with replace(hosts[0].service, database_url=url).management() as management:
         sources = create_sources(management, runner="note")
-        gated = management.webhooks.create(operator(management), {"name": "gated"})
+        gated = create_webhook(management, "gated")
         return TwoHosts(
             hosts=hosts,
             url=url,

@@ -21,7 +21,7 @@ from tests.http.conftest import UNLIMITED
 from tests.http.test_floods import in_background, memory_growth, valid_sender
 from tests.http.test_slow_clients import request_for_large_answer
 from tests.support.counts import count, only_in_proof
-from tests.support.service import Service, operator, serving
+from tests.support.service import Service, create_webhook, serving
 from tests.support.waiting import stalls
 
 FILES_MAX: Final = 400
@@ -47,7 +47,7 @@ def management(small_service: Service) -> Iterator[Management]:
 
 @pytest.fixture(scope="module")
 def webhook(management: Management) -> WebhookWithSecret:
-    return management.webhooks.create(operator(management), {"name": "valid"})
+    return create_webhook(management, "valid")
 
 
 def test_unfinished_forms_delay_no_delivery(small_service: Service, webhook: WebhookWithSecret):

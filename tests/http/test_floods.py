@@ -19,7 +19,7 @@ from tests.http.conftest import UNLIMITED
 from tests.http.hostile_requests import Target, valid_delivery
 from tests.http.raw_http import RawAnswer, RawConnection
 from tests.support.automations import automation_created
-from tests.support.service import Service, operator, serving
+from tests.support.service import Service, create_webhook, operator, serving
 from tests.support.waiting import stalls, until
 
 FLOODING_THREADS = 8
@@ -127,7 +127,7 @@ def test_worst_bodies_use_bounded_time_and_memory(service: Service, management: 
 @pytest.fixture(scope="module")
 def webhook(management: Management) -> WebhookWithSecret:
     """The webhook of the sender that must not be delayed."""
-    return management.webhooks.create(operator(management), {"name": "valid"})
+    return create_webhook(management, "valid")
 
 
 def unauthenticated_request(uid: str, number: int, *, length: bytes = b"2") -> bytes:

@@ -9,7 +9,7 @@ import pytest
 from hookmill.domain.permission import Role
 from hookmill.management import Management
 from hookmill.web.hosts import OwnHosts
-from tests.support.service import Service, operator
+from tests.support.service import Service, create_webhook
 from tests.support.waiting import LONG_SECONDS
 
 
@@ -88,7 +88,7 @@ def test_rebound_host_name_reaches_neither_dashboard_nor_api(service: Service, m
 
 
 def test_deliveries_and_health_checks_accept_any_host_name(service: Service, management: Management):
-    webhook = management.webhooks.create(operator(management), {"name": "any host name"})
+    webhook = create_webhook(management, "any host name")
 
     assert service.post(webhook, headers={"Host": "evil.test"}).status == 202
     for path in ("/healthz", "/readyz"):

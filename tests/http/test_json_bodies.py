@@ -6,7 +6,7 @@ import pytest
 
 from hookmill.management import Management, WebhookWithSecret
 from tests.domain.json_corpus import CORPUS, Body
-from tests.support.service import Answer, Service, operator
+from tests.support.service import Answer, Service, create_webhook, operator
 
 
 def kind_of(body: Body) -> str:
@@ -15,7 +15,7 @@ def kind_of(body: Body) -> str:
 
 @pytest.fixture(scope="module")
 def webhook(management: Management) -> WebhookWithSecret:
-    return management.webhooks.create(operator(management), {"name": "JSON"})
+    return create_webhook(management, "JSON")
 
 
 @pytest.mark.parametrize("kind", sorted({kind_of(body) for body in CORPUS}))

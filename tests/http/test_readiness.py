@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.faults.parts import Part, kill_part, wait_until_announced
 from tests.http.short_deadlines import short_deadline_service
 from tests.support.ports import free_port
-from tests.support.service import Service, operator
+from tests.support.service import Service, create_webhook
 from tests.support.waiting import until
 
 
@@ -86,5 +86,5 @@ def wait_until_alive(service: Service) -> None:
 def deliver(service: Service) -> int:
     """Deliver to a new webhook. Returns the status of the answer."""
     with service.management() as management:
-        webhook = management.webhooks.create(operator(management), {"name": "ready"})
+        webhook = create_webhook(management, "ready")
     return service.post(webhook).status

@@ -22,7 +22,7 @@ from tests.http.conftest import new_target
 from tests.http.hostile_requests import Target, valid_delivery
 from tests.http.raw_http import RawConnection
 from tests.http.short_deadlines import BODY_SECONDS, HEADER_SECONDS, serving_with_short_deadlines
-from tests.support.service import Service, operator
+from tests.support.service import Service, create_webhook
 from tests.support.waiting import LONG_SECONDS, stalls
 
 EXTRA_SECONDS: Final = 8.0
@@ -124,7 +124,7 @@ def test_only_the_client_that_reads_nothing_is_disconnected(tmp_path: Path):
 
 def request_for_large_answer(service: Service, management: Management) -> bytes:
     """An API request with a new key, whose answer has a quarter of a megabyte."""
-    webhook = management.webhooks.create(operator(management), {"name": f"large {time.time_ns()}"})
+    webhook = create_webhook(management, f"large {time.time_ns()}")
     delivery = service.post(webhook, b'"' + b"x" * (BODY_BYTES_MAX - 2) + b'"').delivery_id
     key = management.keys.create(management.access.operator_of_team(), "slow", Role.VIEWER, factory="default")
     path = f"/api/v1/factories/default/deliveries/{delivery}/payload"

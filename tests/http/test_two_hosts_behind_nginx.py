@@ -14,7 +14,7 @@ from tests.http.test_readiness import wait_until_alive
 from tests.support.loaded import Command
 from tests.support.ports import free_port
 from tests.support.proxies import DEPLOY, Proxy, proxy_place
-from tests.support.service import Service, operator, serving
+from tests.support.service import Service, create_webhook, operator, serving
 
 PAGE = DEPLOY.parent / "docs" / "from-one-machine-to-many.md"
 DELIVERIES = 60
@@ -24,7 +24,7 @@ def test_deliveries_are_accepted_as_long_as_one_host_can_record_them(tmp_path: P
     proxy, first_directory, second_directory = proxy_place(tmp_path / "proxy"), tmp_path / "1", tmp_path / "2"
     with serving(first_directory, database_url=postgres_store, deliveries_per_minute=1_000) as first:
         with first.management() as management:
-            webhook = management.webhooks.create(operator(management), {"name": "ci"})
+            webhook = create_webhook(management, "ci")
         second_directory.mkdir(mode=0o700)
         shutil.copy2(first_directory / "master.key", second_directory)
         full = Service(

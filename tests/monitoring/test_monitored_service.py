@@ -27,7 +27,7 @@ from tests.support.link import Link
 from tests.support.ports import free_port
 from tests.support.postgres import Postgres
 from tests.support.prometheus import Prometheus, scraping
-from tests.support.service import Service, operator, serving
+from tests.support.service import Service, create_webhook, operator, serving
 from tests.support.triggers import received
 from tests.support.waiting import until as until_at_once
 
@@ -461,7 +461,7 @@ def test_service_without_runs_starts_and_works_while_another_program_uses_the_po
     with socket.create_server(("127.0.0.1", port)), ExitStack() as stack:
         service = stack.enter_context(serving(tmp_path / "data", performs_runs="false", metrics_port=port))
         with service.management() as management:
-            webhook = management.webhooks.create(operator(management), {"name": "source"})
+            webhook = create_webhook(management, "source")
         until(lambda: "can't be served" in service.log(), "the service logs that the port is in use")
         assert service.post(webhook).status == 202
         stop_keeping = stack.pop_all()

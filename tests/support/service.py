@@ -188,3 +188,8 @@ def serving(data_dir: Path, *, database_url: str | None = None, port: int = 0, *
 def operator(management: Management) -> MayManage:
     """Permission for all operations in the factory that a first start creates."""
     return management.access.operator("default")
+
+
+def create_webhook(management: Management, name: str, **fields: Any) -> WebhookWithSecret:
+    """Create a webhook in the factory that a first start creates."""
+    return management.webhooks.create(operator(management), {"name": name, **fields})
