@@ -47,6 +47,25 @@ def test_pages_contain_each_delivery_once_newest_first(api, stocked, number):
     assert [each["delivery_id"] for page in log_pages for each in page] == [*reversed(ids), stocked.delivery]
 
 
+def test_oldest_deliveries_are_listed_first(api, stocked):
+    ids = send(api, stocked, *range(4))
+
+    log_pages = pages(api, f"{FACTORY}/deliveries?oldest_first=true", 2)
+
+    assert [each["delivery_id"] for page in log_pages for each in page] == [stocked.delivery, *ids]
+    assert api.get(f"{FACTORY}/deliveries?oldest_first=true&label=accepted").problem == (422, "invalid")
+
+
+def test_id_of_an_item_is_a_cursor(api, stocked):
+    first, second = send(api, stocked, 1, 2)
+
+    older = api.get(f"{FACTORY}/deliveries?cursor={second}").json["items"]
+    newer = api.get(f"{FACTORY}/deliveries?cursor={first}&oldest_first=true").json["items"]
+
+    assert [each["delivery_id"] for each in older] == [first, stocked.delivery]
+    assert [each["delivery_id"] for each in newer] == [second]
+
+
 @pytest.mark.parametrize(
     "path", ["/factories", "/factories/default/webhooks", "/factories/default/secrets", "/schemes"]
 )

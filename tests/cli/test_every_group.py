@@ -69,7 +69,7 @@ def test_deletion_needs_a_confirmation(hookmill, create, delete, question):
         ("secret show NOPE", 1, "There is no team secret 'NOPE'"),
         (f"run show {UNKNOWN_RUN}", 1, f"has no run {UNKNOWN_RUN}"),
         (f"delivery show dlv_{'0' * 32}", 1, f"has no delivery dlv_{'0' * 32}"),
-        ("delivery show dlv_1", 1, "'dlv_1' is not a delivery id"),
+        ("delivery show dlv_1", 1, "'dlv_1' is not an id such as dlv_0192f0c1"),
         ("scheme show githup", 1, "'githup' is not a signature scheme. Did you mean github? Allowed are: "),
         ("delivery list --label ok", 2, 'duplicate, rejected_auth or "Rejected (auth)", '),
         ("audit list --before dlv_1", 1, "'dlv_1' is not an id such as aud_0192f0c1"),

@@ -118,7 +118,7 @@ def test_webhook_check_fails_if_the_webhook_is_not_selected(webhook, log, hookmi
 
     output = hookmill("filter", "test", "--delivery", delivery, "--filter", "{}", "--webhook", "other").out
 
-    assert output.startswith("Would not trigger\n  Webhook check: failed\n  Payload check: passed\n")
+    assert output.startswith("Would not trigger\n  Webhook check: failed\n  Payload check: passed; ")
 
 
 def test_triggers_of_an_automation_are_tested(webhook, log, hookmill):
@@ -139,7 +139,7 @@ def test_every_payload_passes_a_trigger_without_a_filter(automation, webhook, lo
 
     assert (
         output
-        == "Would trigger\n  Webhook check: passed\n  Payload check: passed; without a filter, every payload passes\n"
+        == "Would trigger\n  Webhook check: passed\n  Payload check: passed; without conditions, every payload passes\n"
     )
 
 

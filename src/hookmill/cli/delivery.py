@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 import typer
 
 from hookmill.cli import explain, export, inputs, options
+from hookmill.cli.connection import connected
 from hookmill.cli.output import (
     Column,
     command_line,
@@ -22,20 +23,17 @@ from hookmill.cli.output import (
     utc,
 )
 from hookmill.cli.run import print_runs
-from hookmill.cli.session import factory_session
 from hookmill.domain.activity import RATE_LIMIT_ADVICE, RATE_LIMITED
-from hookmill.domain.delivery import Label, merge_adjacent
+from hookmill.domain.delivery import DroppedAttempts, Label, merge_adjacent
 from hookmill.domain.errors import Invalid
-from hookmill.domain.ids import WebhookUid, delivery_id, delivery_key
+from hookmill.domain.ids import WebhookUid
+from hookmill.domain.moment import iso, parse_iso
 from hookmill.domain.text import shown, shown_lines
-from hookmill.presentation.delivery import DETAILS, DeliveryView, DeliveryWithRunsView, DroppedAttemptsView, details
-from hookmill.presentation.filter import ExplanationView
-from hookmill.presentation.run import ReplayView
-from hookmill.presentation.view import plain
+from hookmill.presentation.delivery import DETAILS, DroppedAttemptsView, details_in_json
 
 if TYPE_CHECKING:
-    from hookmill.domain.delivery import Delivery, DroppedAttempts
-    from hookmill.management import AutomationMatch
+    from hookmill.client import Client
+    from hookmill.client.types import DeliveryJson, DeliveryWithRunsJson, DroppedAttemptsJson, EvaluationJson
 
 commands = typer.Typer(no_args_is_help=True, help="The delivery log: received deliveries and their results.")
 
@@ -77,31 +75,31 @@ def list_deliveries(
     since_us, until_us = inputs.parse_time(since, "--since"), inputs.parse_time(until, "--until")
     if since_us is not None and until_us is not None and since_us >= until_us:
         raise typer.BadParameter("--since must be before --until", param_hint="--since")
-    with factory_session(factory) as session:
-        deliveries = session.management.log.newest(
-            session.may,
-            webhook=webhook,
-            label=wanted_label,
-            since=since_us,
-            until=until_us,
-            identity=identity,
-            event=event,
-            before=delivery_key(before) if before is not None else None,
-            limit=limit,
+    inputs.require_id(before, "dlv")
+    with connected() as client:
+        deliveries = list(
+            client.list_deliveries(
+                factory,
+                webhook=webhook,
+                label=cast(Any, wanted_label.wording) if wanted_label is not None else None,
+                since=iso(since_us) if since_us is not None else None,
+                until=iso(until_us) if until_us is not None else None,
+                identity=identity,
+                event=event,
+                limit=limit,
+                cursor=before,
+            )
         )
         # Dropped attempts have no identity and no event type.
-        counters = (
-            session.management.log.dropped_attempts(session.may, webhook) if identity is None and event is None else ()
+        counters = client.list_dropped_attempts(factory, webhook=webhook) if identity is None and event is None else ()
+        dropped_ranges = merge_adjacent(
+            counter for counter in map(_dropped_attempts, counters) if _overlaps(counter, since_us, until_us)
         )
-        dropped_ranges = merge_adjacent(counter for counter in counters if _overlaps(counter, since_us, until_us))
-        names_by_uid = {
-            webhook_row.uid: webhook_row.name
-            for webhook_row in session.management.webhooks.all(session.may, with_deleted=True)
-        }
+        names_by_uid = _webhook_names(client, factory)
     if json:
         print_json(
             {
-                "items": [DeliveryView.of(delivery) for delivery in deliveries],
+                "items": deliveries,
                 "dropped_attempts": [DroppedAttemptsView.of(time_range) for time_range in dropped_ranges],
             }
         )
@@ -113,7 +111,7 @@ def list_deliveries(
         if not (is_narrowed or before or dropped_ranges):
             print_line(f"To send a sample: {command_line('send WEBHOOK', factory)}")
     else:
-        print_deliveries(deliveries)
+        print_deliveries(deliveries, names_by_uid)
         if len(deliveries) == limit:
             same_options = {
                 "webhook": webhook,
@@ -123,7 +121,7 @@ def list_deliveries(
                 "identity": identity,
                 "event": event,
                 "limit": limit if limit != options.PAGE_ROWS else None,
-                "before": delivery_id(deliveries[-1].key),
+                "before": deliveries[-1]["delivery_id"],
             }
             print_line(f"Older deliveries: {command_line('delivery list', factory, **same_options)}")
     _print_dropped(dropped_ranges, names_by_uid)
@@ -132,36 +130,36 @@ def list_deliveries(
 @commands.command()
 def show(identifier: DeliveryArgument, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
     """Show one delivery and its runs. Also shows how each automation evaluates it now."""
-    with factory_session(factory) as session:
-        delivery = session.management.log.get(session.may, identifier)
-        runs = session.management.runs.of_delivery(session.may, identifier)
+    inputs.require_id(identifier, "dlv")
+    with connected() as client:
+        delivery = client.show_delivery(factory, identifier)
         # Only Accepted deliveries have a payload to evaluate.
-        matches = (
-            session.management.filters.explain(session.may, identifier) if delivery.label is Label.ACCEPTED else ()
-        )
+        is_accepted = delivery["label"] == Label.ACCEPTED.wording
+        matches = client.explain_delivery(factory, identifier)["automations"] if is_accepted else []
+        webhook_name = _webhook_names(client, factory)[WebhookUid(delivery["webhook_uid"])]
     if json:
-        print_json(plain(DeliveryWithRunsView.with_runs(delivery, runs)) | plain(ExplanationView.of(matches)))
+        print_json({**delivery, "automations": matches})
         return
     pairs = [
-        ("Delivery", delivery_id(delivery.key)),
-        ("Webhook", f"{shown(delivery.webhook_name)} ({delivery.webhook_uid})"),
-        ("Received", f"{utc(delivery.received_at)} UTC"),
-        ("Label", delivery.label.wording),
+        ("Delivery", delivery["delivery_id"]),
+        ("Webhook", f"{shown(webhook_name)} ({delivery['webhook_uid']})"),
+        ("Received", f"{utc(delivery['received_at'])} UTC"),
+        ("Label", delivery["label"]),
     ]
-    pairs += [(title, shown(text)) for title, text in details(delivery)]
-    pairs.append(("Size", f"{delivery.size:,} bytes"))
-    if delivery.identity_kind is not None:
+    pairs += [(title, shown(text)) for title, text in details_in_json(delivery)]
+    pairs.append(("Size", f"{delivery['size']:,} bytes"))
+    if delivery["identity_kind"] is not None:
         pairs.append(("Identity", _identity_text(delivery)))
-    if delivery.duplicate_of is not None:
-        pairs.append(("Duplicate of", delivery_id(delivery.duplicate_of)))
+    if delivery["duplicate_of"] is not None:
+        pairs.append(("Duplicate of", delivery["duplicate_of"]))
     print_fields(pairs)
     print_line()
-    if delivery.label is not Label.ACCEPTED:
+    if not is_accepted:
         print_line("It started no runs: only Accepted deliveries do.")
         return
-    if runs:
+    if delivery["runs"]:
         print_line("It started:")
-        print_runs(runs)
+        print_runs(delivery["runs"])
     else:
         print_line("It started no runs: no enabled automation matched.")
     _print_matches(matches)
@@ -174,8 +172,9 @@ def payload(
     factory: options.FactoryName = "default",
 ) -> None:
     """Write an Accepted delivery's body, byte for byte. The log keeps no other bodies."""
-    with factory_session(factory) as session:
-        body = session.management.log.payload(session.may, identifier)
+    inputs.require_id(identifier, "dlv")
+    with connected() as client:
+        body = client.download_payload(factory, identifier).read()
     if output is not None:
         try:
             Path(output).write_bytes(body)
@@ -203,13 +202,14 @@ def replay(
     json: options.AsJson = False,
 ) -> None:
     """Start new runs of a delivery. It uses the automations that match now; the log does not change."""
-    with factory_session(factory) as session:
-        started_runs = session.management.log.replay(session.may, identifier, automation)
+    inputs.require_id(identifier, "dlv")
+    with connected() as client:
+        replay_result = client.replay_delivery(factory, identifier, automation=automation)
     if json:
-        print_json(ReplayView.of(started_runs))
+        print_json(replay_result)
         return
-    print_line(f"Started {count(len(started_runs), 'run')}:")
-    print_runs(started_runs)
+    print_line(f"Started {count(len(replay_result['runs']), 'run')}:")
+    print_runs(replay_result["runs"])
 
 
 @commands.command("export")
@@ -219,16 +219,13 @@ def export_deliveries(
     factory: options.FactoryName = "default",
 ) -> None:
     """Export the whole log as JSON lines, oldest first."""
-    with factory_session(factory) as session:
-
-        def page_after(last: Delivery | None) -> Sequence[Delivery]:
-            return session.management.log.oldest(session.may, webhook=webhook, after=last.key if last else None)
-
-        pages = ([DeliveryView.of(delivery) for delivery in page] for page in export.all_pages(page_after))
-        export.write(pages, output, "delivery")
+    with connected() as client:
+        export.write(
+            ([row] for row in client.list_deliveries(factory, webhook=webhook, oldest_first=True)), output, "delivery"
+        )
 
 
-def print_deliveries(deliveries: Sequence[Delivery]) -> None:
+def print_deliveries(deliveries: Sequence[DeliveryJson], names_by_uid: Mapping[WebhookUid, str]) -> None:
     # Most deliveries have none of these details. A column without values is omitted.
     list_columns = [
         (detail.title.upper(), detail.list_text_for)
@@ -246,12 +243,12 @@ def print_deliveries(deliveries: Sequence[Delivery]) -> None:
         ],
         [
             (
-                utc(delivery.received_at),
-                delivery_id(delivery.key),
-                delivery.label.wording,
+                utc(delivery["received_at"]),
+                delivery["delivery_id"],
+                delivery["label"],
                 *(cell_of(delivery) or "" for _, cell_of in list_columns),
-                str(delivery.size),
-                delivery.webhook_name,
+                str(delivery["size"]),
+                names_by_uid[WebhookUid(delivery["webhook_uid"])],
             )
             for delivery in deliveries
         ],
@@ -278,37 +275,42 @@ _IDENTITY_SOURCES: Final = {
 }
 
 
-def _identity_text(delivery: Delivery) -> str:
-    kind = delivery.identity_kind.public_name if delivery.identity_kind is not None else ""
-    if delivery.identity is None:
+def _identity_text(delivery: DeliveryWithRunsJson) -> str:
+    kind = delivery["identity_kind"] or ""
+    if delivery["identity"] is None:
         return "the body's SHA-256, because the sender supplied no id"
-    return f"{shown(delivery.identity)} (from {_IDENTITY_SOURCES.get(kind, kind)})"
+    return f"{shown(delivery['identity'])} (from {_IDENTITY_SOURCES.get(kind, kind)})"
+
+
+def _webhook_names(client: Client, factory: str) -> dict[WebhookUid, str]:
+    webhooks = client.list_webhooks(factory, deleted=True)
+    return {WebhookUid(webhook["uid"]): webhook["name"] for webhook in webhooks}
 
 
 # How automations evaluate a delivery
 
 
-def _print_matches(matches: Sequence[AutomationMatch]) -> None:
+def _print_matches(matches: Sequence[EvaluationJson]) -> None:
     print_line()
     if not matches:
         print_line("There are no automations now.")
         return
-    selecting_matches = [match for match in matches if any(test.webhook_check for test in match.trigger_tests)]
+    selecting_matches = [match for match in matches if any(test["webhook_check"] for test in match["triggers"])]
     others = [match for match in matches if match not in selecting_matches]
     print_line(
         "How the automations evaluate it now:" if selecting_matches else "No automation selects this webhook now:"
     )
     for match in selecting_matches:
-        disabled_note = "" if match.automation.enabled else ": it is disabled"
+        disabled_note = "" if match["enabled"] else ": it is disabled"
         print_line()
-        print_line(f"{shown(match.automation.name)}: {explain.result_text(match.would_trigger)}{disabled_note}")
-        for test in match.trigger_tests:
+        print_line(f"{shown(match['automation'])}: {explain.result_text(match['would_trigger'])}{disabled_note}")
+        for test in match["triggers"]:
             explain.print_checks(test)
     if others:
         print_line()
     for match in others:
         reason = explain.webhook_check_line(passed=False)
-        print_line(f"{shown(match.automation.name)}: {explain.result_text(match.would_trigger)}. {reason}")
+        print_line(f"{shown(match['automation'])}: {explain.result_text(match['would_trigger'])}. {reason}")
 
 
 # Dropped attempts
@@ -319,6 +321,16 @@ _DROP_REASONS: Final = {
     "failed_authentications": "over the rate limit for failed authentications",
     "not_found": "the webhook was disabled or deleted",
 }
+
+
+def _dropped_attempts(counter: DroppedAttemptsJson) -> DroppedAttempts:
+    return DroppedAttempts(
+        webhook_uid=WebhookUid(counter["webhook_uid"]),
+        kind=counter["kind"],
+        since=parse_iso(counter["since"]),
+        until=parse_iso(counter["until"]),
+        count=counter["count"],
+    )
 
 
 def _overlaps(dropped: DroppedAttempts, since_us: int | None, until_us: int | None) -> bool:

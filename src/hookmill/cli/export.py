@@ -6,13 +6,12 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, Any, TypeVar
 
 from hookmill.cli import progress
 from hookmill.cli.output import count, json_line, on_terminal, print_line
 from hookmill.domain.errors import Invalid
 from hookmill.domain.text import shown
-from hookmill.presentation.view import View
 
 Row = TypeVar("Row")
 
@@ -25,7 +24,7 @@ def all_pages(page_after: Callable[[Row | None], Sequence[Row]]) -> Iterator[Seq
         page = page_after(page[-1])
 
 
-def write(pages: Iterable[Sequence[View]], output: str | None, noun: str) -> None:
+def write(pages: Iterable[Sequence[Any]], output: str | None, noun: str) -> None:
     """Write one row per line. Raises `Invalid` for a file that can't be written."""
     row_count = 0
     prints_rows_to_terminal = output is None and on_terminal()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -15,10 +15,9 @@ from hookmill.domain.ids import delivery_id
 from hookmill.domain.limits import BACKTEST_DELIVERIES_MAX, BODY_BYTES_MAX
 from hookmill.domain.run_policy import RunPolicy
 from hookmill.domain.spec import read
-from hookmill.presentation.filter import BacktestView, policy_outcome
-
-if TYPE_CHECKING:
-    pass
+from hookmill.presentation.delivery import DeliveryView
+from hookmill.presentation.filter import BacktestView, FilterTestView, policy_outcome
+from hookmill.presentation.view import plain
 
 commands = typer.Typer(no_args_is_help=True, help="Filters: test a filter on deliveries.")
 
@@ -94,16 +93,16 @@ def run_filter_test(
     # One matching trigger is enough. If none matches, show the reasons of the first one.
     deciding_test = next((test for test in tests if test.would_trigger), tests[0])
     if json:
-        triggers = [explain.checks_as_json(test, shows_webhook_check=shows_webhook_check) for test in tests]
-        print_json(
-            explain.checks_as_json(deciding_test, shows_webhook_check=shows_webhook_check) | {"triggers": triggers}
-        )
+        # A body has no webhook.
+        unknown = {} if shows_webhook_check else {"webhook_check": None}
+        triggers = [plain(FilterTestView.of(test)) | unknown for test in tests]
+        print_json(plain(FilterTestView.of(deciding_test)) | unknown | {"triggers": triggers})
     else:
         print_line(explain.result_text(deciding_test.would_trigger))
         for number, test in enumerate(tests, 1):
             if len(tests) > 1:
                 print_line(f"Trigger {number}: {explain.result_text(test.would_trigger)}")
-            explain.print_checks(test, shows_webhook_check=shows_webhook_check)
+            explain.print_checks(plain(FilterTestView.of(test)), shows_webhook_check=shows_webhook_check)
     if exit_code and not deciding_test.would_trigger:
         raise typer.Exit(1)
 
@@ -171,7 +170,10 @@ def backtest(
         if deliveries:
             print_line()
             print_line(heading)
-            print_deliveries(deliveries)
+            print_deliveries(
+                [plain(DeliveryView.of(delivery)) for delivery in deliveries],
+                {delivery.webhook_uid: delivery.webhook_name for delivery in deliveries},
+            )
     if result.others:
         filter_options = {"filter": filter_json, "filter_file": filter_file}
         print_line()

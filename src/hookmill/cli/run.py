@@ -49,13 +49,13 @@ from hookmill.presentation.run import (
     field_value_text,
     hold_text,
     result_text,
-    run_state_text,
     usage_text,
 )
 from hookmill.presentation.run_files import RunOutputView
 from hookmill.presentation.view import plain
 
 if TYPE_CHECKING:
+    from hookmill.client.types import RunJson
     from hookmill.domain.agent_report import AgentReport
     from hookmill.domain.queue import Queue, WaitingRun
     from hookmill.domain.run_files import RunFile, RunFiles, RunOutput
@@ -107,7 +107,7 @@ def list_runs(
         matching = " that match" if webhook or automation or state or before else " yet"
         print_line(f"There are no runs{matching}. A delivery or a schedule of an automation starts one.")
         return
-    print_runs(runs)
+    print_runs([_json(run) for run in runs])
     if len(runs) == limit:
         same_options = {
             "webhook": webhook,
@@ -193,9 +193,9 @@ def _print_running(queue: Queue) -> None:
             (
                 utc(running.run.started_at),
                 run_id(running.run.id),
-                _state_text(running.run),
+                _state_text(_json(running.run)),
                 str(running.run.attempt),
-                _automation_text(running.run),
+                _automation_text(_json(running.run)),
                 running.run.runner,
                 worker_text(running.executor) + ("" if running.has_live_worker(queue.read_at) else " (no heartbeat)"),
             )
@@ -220,7 +220,7 @@ def _print_waiting(waiting: Sequence[WaitingRun], now: int) -> None:
                 duration_text(now - each.run.created_at),
                 run_id(each.run.id),
                 each.priority.value,
-                _automation_text(each.run),
+                _automation_text(_json(each.run)),
                 waiting_text(each),
             )
             for each in waiting
@@ -255,7 +255,7 @@ def show(identifier: RunArgument, factory: options.FactoryName = "default", json
         return
     pairs = [
         ("Run", run_id(run.id)),
-        ("State", _state_text(run)),
+        ("State", _state_text(_json(run))),
         ("Automation", f"{shown(run.automation_name)}, version {run.automation_version}"),
         ("Runner", run.runner),
         *_origin_fields(run),
@@ -482,7 +482,7 @@ def export_runs(
         export.write(pages, output, "run")
 
 
-def print_runs(runs: Sequence[Run]) -> None:
+def print_runs(runs: Sequence[RunJson]) -> None:
     print_table(
         [
             Column("CREATED (UTC)", no_wrap=True),
@@ -490,14 +490,21 @@ def print_runs(runs: Sequence[Run]) -> None:
             Column("STATE", no_wrap=True),
             Column("AUTOMATION"),
         ],
-        [(utc(run.created_at), run_id(run.id), _state_text(run), _automation_text(run)) for run in runs],
+        [(utc(run["created_at"]), run["run_id"], _state_text(run), _automation_text(run)) for run in runs],
     )
 
 
-def _state_text(run: Run) -> str:
-    if run.cancel_requested_at is not None and not run.state.is_final:
-        return f"{run.state.value}, being cancelled"
-    return run_state_text(run)
+def _json(run: Run) -> RunJson:
+    json: RunJson = plain(RunView.of(run))
+    return json
+
+
+def _state_text(run: RunJson) -> str:
+    if run["finished_at"] is not None:
+        return run["state"]
+    if run["cancel_requested_at"] is not None:
+        return f"{run['state']}, being cancelled"
+    return run["state"] if run["hold"] is None else f"{run['state']} ({run['hold']})"
 
 
 def _origin_fields(run: Run) -> list[tuple[str, str]]:
@@ -519,16 +526,11 @@ def _origin_fields(run: Run) -> list[tuple[str, str]]:
             assert_never(started_by)
 
 
-def _automation_text(run: Run) -> str:
-    match started_by := run.started_by:
-        case ByDelivery():
-            return f"{run.automation_name} (replay {run.replay_number})" if run.replay_number else run.automation_name
-        case BySchedule():
-            return f"{run.automation_name} (schedule {started_by.name})"
-        case ByPerson():
-            return f"{run.automation_name} (by hand)"
-        case _:
-            assert_never(started_by)
+def _automation_text(run: RunJson) -> str:
+    if run["started_by"] == "delivery":
+        return f"{run['automation']} (replay {run['replay']})" if run["replay"] else run["automation"]
+    origin = f"schedule {run['schedule']}" if run["schedule"] is not None else "by hand"
+    return f"{run['automation']} ({origin})"
 
 
 def _packages_directory(settings: Settings) -> Path:

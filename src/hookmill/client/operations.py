@@ -144,6 +144,7 @@ class ApiOperations(Requests):
         until: str | None = None,
         identity: str | None = None,
         event: str | None = None,
+        oldest_first: bool | None = None,
         limit: int | None = None,
         cursor: str | None = None,
     ) -> Iterator[types.DeliveryJson]:
@@ -158,6 +159,7 @@ class ApiOperations(Requests):
                 "until": until,
                 "identity": identity,
                 "event": event,
+                "oldest_first": oldest_first,
             },
             limit=limit,
             cursor=cursor,

@@ -17,7 +17,8 @@ PREFIX: Final = "/api/v1/"
 PAGE_SIZE: Final = 200
 RETRY_SECONDS: Final = (0.2, 1.0)
 """The pauses before retries."""
-RETRY_AFTER_SECONDS_MAX: Final = 10
+RETRY_AFTER_SECONDS_MAX: Final = 60
+"""The rate limit of a key resets within a minute."""
 _STATUSES_TO_RETRY: Final = frozenset({429, 502, 503, 504})
 T = TypeVar("T")
 

@@ -1,8 +1,8 @@
 """A delivery of the log as JSON and as text, and the attempts that were dropped without an entry."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Final, Self
+from typing import Annotated, Any, Final, Self
 
 from msgspec import Meta
 
@@ -12,36 +12,36 @@ from hookmill.domain.moment import iso
 from hookmill.domain.run import Run
 from hookmill.domain.trace import Trace
 from hookmill.presentation.run import RunView
-from hookmill.presentation.view import Timestamp, View
+from hookmill.presentation.view import Timestamp, View, plain
 
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """One detail of a delivery, as the command line and the dashboard show it."""
+    """One detail of a delivery in JSON, as the command line and the dashboard show it."""
 
     title: str
-    text_for: Callable[[Delivery], str | None]
+    text_for: Callable[[Mapping[str, Any]], str | None]
     """Returns the detail's text, or None if the delivery does not have this detail."""
-    list_text_for: Callable[[Delivery], str | None] | None = None
+    list_text_for: Callable[[Mapping[str, Any]], str | None] | None = None
     """Returns the text for lists of deliveries. None if lists do not show this detail."""
 
 
-def _event(delivery: Delivery) -> str | None:
-    if delivery.event is None:
+def _event(delivery: Mapping[str, Any]) -> str | None:
+    if delivery["event"] is None:
         return None
-    return f"{delivery.event} ({'signed' if delivery.event_signed else 'not signed'})"
+    return f"{delivery['event']} ({'signed' if delivery['event_signed'] else 'not signed'})"
 
 
-def _trace_id(delivery: Delivery) -> str | None:
-    if delivery.traceparent is None:
+def _trace_id(delivery: Mapping[str, Any]) -> str | None:
+    if delivery["traceparent"] is None:
         return None
-    return Trace.of_sender(delivery.traceparent).trace_id.hex()
+    return Trace.of_sender(delivery["traceparent"]).trace_id.hex()
 
 
 DETAILS: Final = (
-    Detail("Event", _event, list_text_for=lambda delivery: delivery.event),
-    Detail("Reason", lambda delivery: delivery.reason),
-    Detail("From", lambda delivery: delivery.client),
+    Detail("Event", _event, list_text_for=lambda delivery: delivery["event"]),
+    Detail("Reason", lambda delivery: delivery["reason"]),
+    Detail("From", lambda delivery: delivery["client"]),
     Detail("Trace", _trace_id),
 )
 """The details that the log shows for a delivery, in display order."""
@@ -49,6 +49,11 @@ DETAILS: Final = (
 
 def details(delivery: Delivery, *, for_list: bool = False) -> list[tuple[str, str]]:
     """The titles and texts of the details that this delivery has. With `for_list`, only those that lists show."""
+    return details_in_json(plain(DeliveryView.of(delivery)), for_list=for_list)
+
+
+def details_in_json(delivery: Mapping[str, Any], *, for_list: bool = False) -> list[tuple[str, str]]:
+    """`details` of a delivery in JSON."""
     columns = ((detail.title, detail.list_text_for if for_list else detail.text_for) for detail in DETAILS)
     return [(title, text) for title, text_for in columns if text_for and (text := text_for(delivery)) is not None]
 

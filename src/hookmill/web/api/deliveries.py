@@ -1,12 +1,12 @@
 """/factories/{factory}/deliveries: the delivery log. It is read-only; a replay starts runs and leaves it unchanged."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Query, Response
 from pydantic import WithJsonSchema
 
-from hookmill.domain.delivery import Label
+from hookmill.domain.delivery import Delivery, Label
 from hookmill.domain.ids import DeliveryKey
 from hookmill.domain.run import PAYLOAD_FILE
 from hookmill.presentation.delivery import DeliveryView, DeliveryWithRunsView, DroppedAttemptsView
@@ -18,6 +18,7 @@ from hookmill.web.api.expensive import expensive
 from hookmill.web.api.fields import PAGE_SIZE, Cursor, DeliveryInPath, Limit, Moment, Text
 from hookmill.web.api.idempotency import Idempotency
 from hookmill.web.api.paging import ResultPage, cut_page, key_cursor, key_from, paginate
+from hookmill.web.api.problems import invalid_parameter_error
 from hookmill.web.api.representation import json_response
 from hookmill.web.api.route import Route
 
@@ -70,11 +71,19 @@ def list_deliveries(
         Query(description="Only deliveries of this event: the sender's or provider's id, or the body's SHA-256."),
     ] = None,
     event: Annotated[Text | None, Query(description="Only deliveries with this event type.")] = None,
+    oldest_first: Annotated[
+        bool, Query(description="List the oldest first, such as for an export. Of the conditions, only `webhook` fits.")
+    ] = False,
     limit: Limit = PAGE_SIZE,
     cursor: Cursor = None,
 ) -> Response:
     """Lists the recorded deliveries, newest first. Dropped attempts have a list of their own."""
     before = key_from(cursor)
+    if oldest_first:
+        if any(condition is not None for condition in (label, since, until, identity, event)):
+            raise invalid_parameter_error("oldest_first", "Of the conditions, only webhook fits with oldest_first.")
+        after = DeliveryKey(before) if before is not None else None
+        return _page(management.log.oldest(permission, webhook=webhook, after=after, limit=limit + 1), limit)
     deliveries = management.log.newest(
         permission,
         webhook=webhook,
@@ -86,6 +95,10 @@ def list_deliveries(
         before=DeliveryKey(before) if before is not None else None,
         limit=limit + 1,
     )
+    return _page(deliveries, limit)
+
+
+def _page(deliveries: Sequence[Delivery], limit: int) -> Response:
     items, next_cursor = cut_page(deliveries, lambda delivery: key_cursor(delivery.key), limit=limit)
     return json_response(DeliveryPage(items=[DeliveryView.of(delivery) for delivery in items], next_cursor=next_cursor))
 
