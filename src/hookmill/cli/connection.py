@@ -72,7 +72,7 @@ def _transport_of_service() -> Transport | None:
 
     # Reading all settings takes several times as long as the rest of the command. If one of these can't be read, the
     # command reads all of them, and reports the problem.
-    with suppress(OSError, ValueError, TypeError):
+    with suppress(OSError, ValueError, TypeError, IndexError):
         settings: dict[str, str] = {}
         file = Path(variable("HOOKMILL_CONFIG") or "hookmill.toml")
         if file.exists():
