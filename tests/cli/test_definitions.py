@@ -124,7 +124,7 @@ def test_apply_prints_the_changes(write_files, hookmill):
 
     assert lines[:4] == [
         "~ factory default: defined by files from now on",
-        "+ webhook source: token, secret TOKEN",
+        "+ webhook source: authMode token, secretName TOKEN",
         "1 to create, 0 to change, 0 to remove, 0 unchanged; afterwards only files can change the definitions.",
         "From now on, only files can change the definitions of factory default.",
     ]
@@ -160,7 +160,7 @@ def test_problems_are_printed_with_locations_on_standard_error(write_files, hook
 def test_control_characters_in_names_are_escaped(write_files, hookmill):
     write_files({"webhooks/a.yaml": 'name: "a\u202eb[red]"\nsecretName: TOKEN\n'})
 
-    assert "+ webhook a\\u202eb[red]: token" in hookmill("plan", "ops", exit_code=2).out
+    assert "+ webhook a\\u202eb[red]: authMode token" in hookmill("plan", "ops", exit_code=2).out
 
 
 def test_filter_that_matches_no_stored_delivery_causes_a_warning(write_files, hookmill, log):

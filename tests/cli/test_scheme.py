@@ -141,4 +141,4 @@ def test_signature_options_are_parsed_as_json(log, hookmill):
     assert webhook["signature_options"] == {"header": "X-Signature"}
     assert "is not JSON" in hookmill(*create, "--signature", "{", stdin=b"at least 8", exit_code=1).err
     assert "header" in hookmill(*create, "--signature", "{}", stdin=b"at least 8", exit_code=1).err
-    assert "JSON object" in hookmill(*create, "--signature", "[1]", stdin=b"at least 8", exit_code=1).err
+    assert "must be an object" in hookmill(*create, "--signature", "[1]", stdin=b"at least 8", exit_code=1).err

@@ -500,8 +500,7 @@ def test_misspelled_keys_of_the_file_are_named_with_their_table(tmp_path, monkey
 
     assert [problem.removeprefix(f"{file}: ") for problem in found] == [
         "unknown setting 'bse_url'; did you mean base_url?",
-        "runners.reviewer.retry: Unknown field 'backof_seconds'. Known fields: attempts, backoff_seconds, "
-        "max_backoff_seconds, exit_codes.",
+        "runners.reviewer.retry: Unknown field 'backof_seconds'. Did you mean backoff_seconds?",
         "unknown key 'network_alow' in the table runners.reviewer.bubblewrap; did you mean network_allow?",
         "unknown key 'key_form' in the table runners.reviewer; did you mean key_from?",
         "unknown key 'secret_form' in the table repositories.shop; did you mean secret_from?",

@@ -147,10 +147,10 @@ def _view_schemas(app: FastAPI) -> dict[str, Any]:
     for schema in schemas.values():
         if "enum" in schema:
             schema["type"] = "string"
-    for view in (WebhookView, WebhookWithSecretView):
+    for name in (WebhookView.__name__, WebhookWithSecretView.__name__):
         # Responses have all fields, also those that a request can leave out.
-        properties = schemas[view.__name__]["properties"]
-        schemas[view.__name__]["required"] = list(properties)
+        properties = schemas[name]["properties"]
+        schemas[name]["required"] = list(properties)
         for field in properties.values():
             field.pop("default", None)
     return schemas
