@@ -2,7 +2,7 @@
 
 import pytest
 
-from hookmill.domain.errors import Conflict
+from hookmill.domain.errors import Conflict, Invalid
 from hookmill.domain.permission import Channel, Role
 from hookmill.domain.webhook import AuthMode
 from tests.support.automations import automation_changed, automation_created
@@ -42,6 +42,17 @@ def test_fields_of_a_webhook_change_together_or_not_at_all(world):
     assert (changed.state, changed.delivery_id_header, changed.name) == ("disabled", "X-Event-Id", "origin")
     assert change(world.may, "origin", {"delivery_id_header": None}).delivery_id_header is None
     assert change(world.may, "origin", {}).name == "origin"
+
+
+def test_webhook_that_a_new_catalogue_refuses_can_be_disabled(world):
+    uid = world.webhook("source", auth_mode="signature", signature_scheme="github").webhook.uid
+    with world.database.write() as tx:
+        tx.run("UPDATE webhooks SET signature_scheme = 'gone' WHERE uid = :uid", uid=uid)
+    change = world.management.webhooks.change
+
+    assert change(world.may, uid, {"enabled": False}).state == "disabled"
+    with pytest.raises(Invalid, match="gone"):
+        change(world.may, uid, {"name": "other"})
 
 
 def test_new_delivery_id_header_applies_immediately_in_every_process(world):

@@ -113,6 +113,9 @@ class Webhooks(Operations):
         with JSON pointers, `NotFound` for an unknown `secret_name`, and `Conflict` for a taken name; otherwise like
         `set_enabled`.
         """
+        if list(changes) == ["enabled"] and isinstance(changes["enabled"], bool):
+            # A newer version's catalogue of schemes may refuse the other fields. It can be disabled nevertheless.
+            return self.set_enabled(may, uid_or_name, changes["enabled"])
         with self._installation.one_transaction(may) as tx:
             webhook = live_webhook_named(tx, may, uid_or_name)
             after = webhook.changed(changes)
