@@ -94,7 +94,7 @@ class Runs:
         package = write_package(self._packages, sample_run(), b"{}")
         allow_traversal(self._packages)
         command = CommandSettings(
-            argv=(python(), "-I", "-S", "-c", script), user=ACCOUNT, time_limit_seconds=100, **settings
+            argv=(python(), "-I", "-S", "-c", script), user=ACCOUNT, time_limit_seconds=1_000, **settings
         ).create_runner(RunnerContext(reserve_watch=self._watch))
 
         def perform() -> None:
