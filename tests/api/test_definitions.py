@@ -67,7 +67,7 @@ def test_webhook_without_a_file_is_deleted_only_with_consent(api_with_secret):
     apply(api_with_secret, FILES)
 
     assert plan(api_with_secret, {})["needs_consent"] is not None
-    assert apply(api_with_secret, {}).json["code"] == "conflict"
+    assert apply(api_with_secret, {}).json["code"] == "consent_required"
     assert apply(api_with_secret, {}, allow_deletions=True).json["webhooks"] == []
 
 

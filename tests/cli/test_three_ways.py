@@ -114,6 +114,13 @@ delivery replay DELIVERY --automation triage --json
 delivery replay DELIVERY --automation gone
 delivery export
 delivery export --webhook gone
+export ops
+export ops
+plan ops
+apply ops --json
+plan ops --json
+plan gone
+export other --factory gone
 audit list
 audit list --team --limit 3
 audit list --before aud_00000000000000000000000000000000
@@ -136,6 +143,7 @@ def way(name: str, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         monkeypatch.context() as environment,
         serving(data_dir, performs_runs=False, base_url="https://hooks.example") as service,
     ):
+        environment.chdir(data_dir)
         environment.setenv("HOOKMILL_BASE_URL", "https://hooks.example")
         environment.setenv("HOOKMILL_DATA_DIR", str(data_dir))
         with service.management() as management:
@@ -164,6 +172,7 @@ def comparable(output: str) -> Any:
     output = re.sub(r"(?<![\w-])[\w-]{43}(?![\w-])", "SECRET", output)
     output = re.sub(r"\b(aut|mbr|key|hmk|aud|sec|wh|dlv|run|alm|ald|secret)_[\w-]+", r"\1", output)
     output = re.sub(r"\b\d{16}\b", "0", output)
+    output = re.sub(r"\b[0-9a-f]{64}\b", "DIGEST", output)
     output = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME", output)
     output = re.sub(r"\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d)?", "TIME", output)
     if output.startswith("{") and output.count("\n") == 1:

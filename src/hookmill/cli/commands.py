@@ -49,7 +49,9 @@ _COMMANDS: Final = {
 """The module and the name in it, by the command's name."""
 EXIT_ONE_COMMANDS: Final = frozenset({"validate", "plan", "apply", "export"})
 """They end with 1 for wrong usage: 2 would mean changes."""
-CLIENT_COMMANDS: Final = frozenset({"delivery", "secret", "factory", "member", "key", "alarm", "audit"})
+CLIENT_COMMANDS: Final = frozenset(
+    {"delivery", "secret", "factory", "member", "key", "alarm", "audit", "plan", "apply", "export"}
+)
 """They use the API, so they can use the service of another host."""
 _COMMANDS_WITHOUT_SERVICE: Final = frozenset({"scheme", "validate", "login", "context", "mcp"})
 _FILE_COMMANDS: Final = frozenset(

@@ -7,15 +7,16 @@ there are changes. So wrong usage ends with 1, too.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeAlias
 
 import typer
 from typer.core import TyperCommand
 
 from hookmill.cli import options
+from hookmill.cli.connection import connected
 from hookmill.cli.output import (
     Column,
     command_line,
@@ -27,15 +28,12 @@ from hookmill.cli.output import (
     print_line,
     print_table,
 )
-from hookmill.cli.progress import row_counter
-from hookmill.cli.session import factory_session
+from hookmill.client.requests import ApiProblem
 from hookmill.domain.text import shown
 
 if TYPE_CHECKING:
-    from hookmill.cli.session import FactorySession
-    from hookmill.definitions import Definitions, Plan, Problem, UnusableDefinitions
-    from hookmill.domain.permission import MayManage
-    from hookmill.domain.webhook import Webhook
+    from hookmill.client import Client
+    from hookmill.client.types import DefinitionPlanJson
 
 EXIT_FAILED = 1
 EXIT_CHANGES = 2
@@ -87,8 +85,8 @@ def validate(folder: Folder, contract_only: ContractOnly = False, json: options.
     with _report_problems(json, closing=""):
         validated_definitions = definitions.validated_definitions(Path(folder), contract_only=contract_only)
     webhook_count, automation_count = len(validated_definitions.webhooks), len(validated_definitions.automations)
+    warnings = [warning.as_json() for warning in validated_definitions.warnings]
     if json:
-        warnings = [warning.as_json() for warning in validated_definitions.warnings]
         print_json(
             {
                 "webhook_count": webhook_count,
@@ -100,7 +98,7 @@ def validate(folder: Folder, contract_only: ContractOnly = False, json: options.
         return
     counts_text = f"{count(webhook_count, 'webhook')} and {count(automation_count, 'automation')}"
     print_line(f"{shown(folder)} has {counts_text}, and no problem that can be detected without the factory.")
-    _print_warnings(validated_definitions.warnings)
+    _print_warnings(warnings)
 
 
 def plan(
@@ -110,19 +108,13 @@ def plan(
     json: options.AsJson = False,
 ) -> None:
     """Show what `apply` would change. Changes nothing. The exit code is 2 if there are changes."""
-    from hookmill import definitions
-
-    with _open_session(factory) as session, _report_problems(json):
-        may = _permission(session, factory)
-        desired = definitions.definitions_for(session.management, may, definitions.read_folder(Path(folder)))
-        factory_plan = definitions.plan(session.management, may, desired)
-        webhooks = session.management.webhooks.all(may)
-        warnings = [*factory_plan.warnings, *_filter_warnings(session, may, desired)]
-        _print_plan(session, factory, factory_plan, webhooks, warnings, json, is_applied=False)
-    if factory_plan.consent_reason is not None and not allow_deletions:
-        print_error(f"{factory_plan.consent_reason}\nTo allow this: {_consent_command(folder, factory)}")
+    with _connected(json) as client:
+        planned = client.plan_definitions(factory, files=_texts_in(folder))
+    _print_plan(planned, json)
+    if planned["needs_consent"] is not None and not allow_deletions:
+        print_error(f"{planned['needs_consent']}\nTo allow this: {_consent_command(folder, factory)}")
         raise typer.Exit(EXIT_FAILED)
-    if factory_plan.has_changes:
+    if planned["changes"]:
         raise typer.Exit(EXIT_CHANGES)
 
 
@@ -134,19 +126,16 @@ def apply(
     json: options.AsJson = False,
 ) -> None:
     """Change a factory to match definition files, all or nothing."""
-    from hookmill import definitions
-
-    with _open_session(factory) as session, _report_problems(json):
-        may = _permission(session, factory)
-        desired = definitions.definitions_for(session.management, may, definitions.read_folder(Path(folder)))
+    with _connected(json) as client:
         try:
-            result = definitions.apply(session.management, may, desired, may_delete=allow_deletions)
-        except definitions.ConsentNeeded as error:
+            applied = client.apply_definitions(factory, files=_texts_in(folder), allow_deletions=allow_deletions)
+        except ApiProblem as error:
+            if error.code != "consent_required":
+                raise
             print_error(f"{error}\nNothing was changed. To allow this: {_consent_command(folder, factory)}")
             raise typer.Exit(EXIT_FAILED) from None
-        warnings = [*result.plan.warnings, *_filter_warnings(session, may, desired)]
-        _print_plan(session, factory, result.plan, result.webhooks, warnings, json, is_applied=True)
-    if detailed_exitcode and result.plan.has_changes:
+    _print_plan(applied, json)
+    if detailed_exitcode and applied["changes"]:
         raise typer.Exit(EXIT_CHANGES)
 
 
@@ -154,17 +143,36 @@ def export(folder: Folder, factory: options.FactoryName = "default", json: optio
     """Write a factory as definition files. Applying them changes no webhook and no automation."""
     from hookmill import definitions
 
-    with _open_session(factory) as session, _report_problems(json, closing=" Nothing was written."):
-        may = _permission(session, factory)
-        files = definitions.export(session.management, may)
+    with _connected(json, closing=" Nothing was written.") as client:
+        exported = client.export_definitions(factory)
+    files = exported["files"]
     definitions.write(Path(folder), files)
     if json:
         print_json({"folder": folder, "files": sorted(files)})
         return
     print_line(f"Wrote {count(len(files), 'file')} to {shown(folder)}, with names of secrets, but no values.")
-    if not may.factory.defined_by_files:
+    if not exported["defined_by_files"]:
         apply_command = command_line(_with_folder("apply", folder), factory)
         print_line(f"After the first apply, only files can change its definitions: {apply_command}")
+
+
+def _texts_in(folder: str) -> dict[str, str]:
+    """The texts of the definition files by path. Raises `UnusableDefinitions` if they can't be sent."""
+    from hookmill import definitions
+
+    files = definitions.read_folder(Path(folder))
+    contents = {**files.webhook_contents, **files.automation_contents}
+    if files.problems or any(b"\0" in content or not _is_utf_8(content) for content in contents.values()):
+        definitions.require_usable(files)
+    return {path: content.decode() for path, content in contents.items()} | files.marks
+
+
+def _is_utf_8(content: bytes) -> bool:
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _consent_command(folder: str, factory: str) -> str:
@@ -176,104 +184,81 @@ def _with_folder(command: str, folder: str) -> str:
 
 
 @contextmanager
-def _open_session(factory: str) -> Iterator[FactorySession]:
-    try:
-        with factory_session(factory) as session:
-            yield session
-    except typer.Exit as exit_error:
-        if exit_error.exit_code == EXIT_CHANGES:
-            # Unusable settings end with 2, which would mean changes here.
-            raise typer.Exit(EXIT_FAILED) from None
-        raise
-
-
-def _permission(session: FactorySession, factory: str) -> MayManage:
-    from hookmill.domain.permission import Channel
-
-    return session.management.access.operator(factory, channel=Channel.FILES)
+def _connected(json: bool, closing: str = " Nothing was changed.") -> Iterator[Client]:
+    """A client of the API. Problems of the files are printed, and end the command."""
+    with _report_problems(json, closing):
+        try:
+            with connected() as client:
+                yield client
+        except typer.Exit as exit_error:
+            if exit_error.exit_code == EXIT_CHANGES:
+                # Unusable settings end with 2, which would mean changes here.
+                raise typer.Exit(EXIT_FAILED) from None
+            raise
 
 
 @contextmanager
-def _report_problems(json: bool, closing: str = " Nothing was changed.") -> Iterator[None]:
+def _report_problems(json: bool, closing: str) -> Iterator[None]:
     """If the definitions have problems, print them, and end the command. `closing` follows the number of problems."""
     from hookmill.definitions import UnusableDefinitions
 
     try:
         yield
     except UnusableDefinitions as error:
-        _print_problems(error, json, closing)
-        raise typer.Exit(EXIT_FAILED) from None
+        _print_problems([problem.as_json() for problem in error.problems], json, closing)
+    except ApiProblem as error:
+        if not any("file" in problem for problem in error.errors):
+            raise
+        _print_problems([{**problem, "message": problem["detail"]} for problem in error.errors], json, closing)
 
 
-def _print_problems(error: UnusableDefinitions, json: bool, closing: str) -> None:
+def _print_problems(problems: Sequence[Mapping[str, Any]], json: bool, closing: str) -> NoReturn:
     if json:
-        print_json({"problems": [problem.as_json() for problem in error.problems]})
-        return
-    for problem in error.problems:
-        print_error(shown(str(problem)))
-    print_error(f"{count(len(error.problems), 'problem')}.{closing}")
+        print_json({"problems": [{key: each.get(key) for key in _PROBLEM_FIELDS} for each in problems]})
+    else:
+        for problem in problems:
+            print_error(shown(_text_of(problem)))
+        print_error(f"{count(len(problems), 'problem')}.{closing}")
+    raise typer.Exit(EXIT_FAILED)
 
 
-def _filter_warnings(session: FactorySession, may: MayManage, desired: Definitions) -> list[Problem]:
-    """Warnings about filters that match no stored delivery. Reading the bodies may take long."""
-    from hookmill import definitions
-
-    warnings = []
-    with row_counter("filter", prints_rows_to_terminal=False) as advance:
-        for warning in definitions.backtest(session.management, may, desired):
-            advance(1)
-            if warning is not None:
-                warnings.append(warning)
-    return warnings
+_PROBLEM_FIELDS: Final = ("file", "line", "column", "message")
 
 
-def _print_plan(
-    session: FactorySession,
-    factory: str,
-    factory_plan: Plan,
-    webhooks: Sequence[Webhook],
-    warnings: Sequence[Problem],
-    json: bool,
-    *,
-    is_applied: bool,
-) -> None:
+def _text_of(problem: Mapping[str, Any]) -> str:
+    """The problem as compilers write it, for editors."""
+    if problem.get("line") is None:
+        return str(problem["message"])
+    return f"{problem['file']}:{problem['line']}:{problem['column']}: {problem['message']}"
+
+
+def _print_plan(planned: DefinitionPlanJson, json: bool) -> None:
     if json:
-        webhook_fields = [
-            {"name": webhook.name, "uid": webhook.uid, "url": session.management.webhooks.url(webhook)}
-            for webhook in webhooks
-        ]
-        plan_fields: dict[str, Any] = factory_plan.as_json() | {
-            "warnings": [warning.as_json() for warning in sorted(warnings)]
-        }
-        print_json(
-            {"factory": factory, "applied": is_applied} | plan_fields | {"problems": [], "webhooks": webhook_fields}
-        )
+        print_json({**planned, "problems": []})
         return
-    from hookmill.definitions import lines_of_plan, summary_of
-
-    _print_diff(lines_of_plan(factory_plan))
-    print_line(summary_of(factory_plan))
-    if factory_plan.files_take_over:
-        when = "From now on" if is_applied else "After the apply"
-        print_line(f"{when}, only files can change the definitions of factory {shown(factory)}.")
-    if webhooks:
+    _print_diff(planned["lines"])
+    print_line(planned["summary"])
+    if planned["takes_over"]:
+        when = "From now on" if planned["applied"] else "After the apply"
+        print_line(f"{when}, only files can change the definitions of factory {shown(planned['factory'])}.")
+    if planned["webhooks"]:
         print_line()
         print_table(
             [Column("WEBHOOK"), Column("UID", no_wrap=True), Column("URL", no_wrap=True, moves_below_if_narrow=True)],
-            [(webhook.name, webhook.uid, session.management.webhooks.url(webhook)) for webhook in webhooks],
+            [(webhook["name"], webhook["uid"], webhook["url"]) for webhook in planned["webhooks"]],
         )
-    _print_warnings(sorted(warnings))
+    _print_warnings(planned["warnings"])
 
 
-def _print_warnings(warnings: Sequence[Problem]) -> None:
+def _print_warnings(warnings: Iterable[Mapping[str, Any]]) -> None:
     for warning in warnings:
-        print_error(shown(f"Warning: {warning}"))
+        print_error(shown(f"Warning: {_text_of(warning)}"))
 
 
 _STYLES_BY_SIGN = {"+": "green", "~": "yellow", "-": "red"}
 
 
-def _print_diff(lines: Iterator[str]) -> None:
+def _print_diff(lines: Sequence[str]) -> None:
     if not on_terminal():
         for plan_line in lines:
             print_line(shown(plan_line))

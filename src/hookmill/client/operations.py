@@ -120,7 +120,7 @@ class ApiOperations(Requests):
             "POST", "factories/{}/automations/{}/runs", factory, automation, body=body, is_idempotent=True
         )
 
-    def export_definitions(self, factory: str, /) -> types.DefinitionFilesViewJson:
+    def export_definitions(self, factory: str, /) -> types.DefinitionExportJson:
         """Export definition files."""
         return self._call("GET", "factories/{}/definitions", factory)
 

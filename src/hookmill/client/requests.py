@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from http.client import HTTPException, HTTPResponse
 from typing import Any, BinaryIO, Final, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote, urlencode
@@ -53,12 +53,13 @@ class Unreachable(HookmillError):
 
 
 class ApiProblem(HookmillError):
-    """The API refused the request. `code` is the stable code of the error."""
+    """The API refused the request. `code` is the stable code of the error, and `errors` are the invalid values."""
 
-    def __init__(self, text: str, *, status: int, code: str) -> None:
+    def __init__(self, text: str, *, status: int, code: str, errors: Sequence[Mapping[str, Any]] = ()) -> None:
         super().__init__(text)
         self.status = status
         self.code = code
+        self.errors = errors
 
 
 class Requests:
@@ -152,7 +153,9 @@ class Requests:
             retry_after = answer.headers.get("retry-after", "")
             wanted_pause = int(retry_after) if retry_after.isdigit() else pause
             problem = _problem(answer, self.service)
-            if pause is None or answer.status not in _STATUSES_TO_RETRY or not is_repeatable:
+            # A request over a rate limit was not performed.
+            may_repeat = is_repeatable or answer.status == 429
+            if pause is None or answer.status not in _STATUSES_TO_RETRY or not may_repeat:
                 raise problem
             assert wanted_pause is not None
             if wanted_pause > RETRY_AFTER_SECONDS_MAX:
@@ -195,7 +198,7 @@ def _problem(answer: ServiceAnswer, service: str) -> HookmillError:
         return _not_hookmill(answer, service, "another kind of error")
     if code == "authentication_failed":
         detail = f"{service} refused the API key: it is unknown, revoked or expired. Use `hookmill login` with another."
-    return ApiProblem("\n".join([detail, *lines]), status=answer.status, code=code)
+    return ApiProblem("\n".join([detail, *lines]), status=answer.status, code=code, errors=errors)
 
 
 def _not_hookmill(answer: ServiceAnswer, service: str, content: str) -> Unreachable:

@@ -277,11 +277,12 @@ class DefinitionChangeJson(TypedDict):
     concerns_senders: bool
 
 
-class DefinitionFilesJson(TypedDict):
+class DefinitionExportJson(TypedDict):
     files: dict[str, str]
+    defined_by_files: bool
 
 
-class DefinitionFilesViewJson(TypedDict):
+class DefinitionFilesJson(TypedDict):
     files: dict[str, str]
 
 

@@ -23,6 +23,7 @@ from hookmill.definitions.applying import (
     backtest,
     definitions_for,
     plan,
+    require_usable,
     validated_definitions,
 )
 from hookmill.definitions.exporting import export, write
@@ -49,6 +50,7 @@ __all__ = [
     "lines_of_plan",
     "plan",
     "read_folder",
+    "require_usable",
     "schema",
     "summary_of",
     "validated_definitions",

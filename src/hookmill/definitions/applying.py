@@ -61,7 +61,7 @@ def validated_definitions(folder: Path, *, contract_only: bool = False) -> Defin
 
     With `contract_only`, everything that the contract does not have is a problem, too.
     """
-    definitions = _require_usable(read_definitions(read_folder(folder)))
+    definitions = require_usable(read_folder(folder))
     if contract_only and (problems := problems_beyond_contract(definitions)):
         raise UnusableDefinitions(problems)
     return definitions
@@ -243,7 +243,9 @@ def _problems_of(step: Step, error: HookmillError) -> list[Problem]:
     return [definition.problem(fault.pointer, fault.message) for fault in faults]
 
 
-def _require_usable(definitions: Definitions) -> Definitions:
+def require_usable(files: Files) -> Definitions:
+    """The definitions in the files, without a factory. Raises `UnusableDefinitions`."""
+    definitions = read_definitions(files)
     if definitions.problems:
         raise UnusableDefinitions(definitions.problems)
     return definitions

@@ -60,6 +60,11 @@ class Files:
     belongs_to_another_implementation: bool = False
     """Whether the key `runner` may name compute that the tree describes, instead of a runner."""
 
+    @property
+    def marks(self) -> dict[str, str]:
+        """A file by which `files_of` learns `belongs_to_another_implementation`."""
+        return {FACTORY_FILE: ""} if self.belongs_to_another_implementation else {}
+
 
 def stem_of(file: str) -> str:
     """The name that the file's path gives to a webhook or automation. The key `name` in the file overrides it."""

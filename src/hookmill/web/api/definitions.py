@@ -22,8 +22,9 @@ from hookmill.web.api.route import Route
 routes = APIRouter(prefix="/factories/{factory}/definitions", route_class=Route, tags=["Definition files"])
 
 
-class DefinitionFilesView(View, frozen=True):
+class DefinitionExportView(View, frozen=True):
     files: Annotated[dict[str, str], Meta(description="The text of each file by its path.")]
+    defined_by_files: Annotated[bool, Meta(description="Whether only files can change the factory.")]
 
 
 class DefinitionWarningView(View, frozen=True):
@@ -75,12 +76,13 @@ class DefinitionPlanView(View, frozen=True):
 
 
 @routes.get(
-    "", operation_id="export_definitions", summary="Export definition files", response_model=DefinitionFilesView
+    "", operation_id="export_definitions", summary="Export definition files", response_model=DefinitionExportView
 )
 @expensive
 def export_definitions(permission: ManagerAccess, management: ManagementDependency) -> Response:
     """Returns the factory as definition files. Applying them changes nothing. They have names of secrets, no values."""
-    return json_response(DefinitionFilesView(files=definitions.export(management, _by_files(permission))))
+    files = definitions.export(management, _by_files(permission))
+    return json_response(DefinitionExportView(files=files, defined_by_files=permission.factory.defined_by_files))
 
 
 @routes.post(

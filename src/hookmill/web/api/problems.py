@@ -12,7 +12,7 @@ from fastapi import Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
 
-from hookmill.definitions import UnusableDefinitions
+from hookmill.definitions import ConsentNeeded, UnusableDefinitions
 from hookmill.domain.errors import (
     Changed,
     Conflict,
@@ -78,6 +78,7 @@ ERROR_CODES: Final[Mapping[str, StatusAndTitle]] = {
     "not_found": StatusAndTitle(404, "The resource does not exist."),
     "method_not_allowed": StatusAndTitle(405, "The path does not support this method."),
     "body_too_slow": StatusAndTitle(408, "The body took too long to arrive."),
+    "consent_required": StatusAndTitle(409, "The change would delete what can't be restored."),
     "conflict": StatusAndTitle(409, "The state of the resource does not allow this."),
     "limit_reached": StatusAndTitle(409, "The number of these resources is limited."),
     "idempotency_key_reused": StatusAndTitle(409, "Another request has used this Idempotency-Key."),
@@ -170,6 +171,8 @@ def _code_for(error: HookmillError) -> str:
             return "limit_reached"
         case IdempotencyKeyReused():
             return "idempotency_key_reused"
+        case ConsentNeeded():
+            return "consent_required"
         case Conflict():
             return "conflict"
         case Forbidden():
