@@ -168,7 +168,7 @@ def way(name: str, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 def comparable(output: str) -> Any:
     """The output without ids, secrets, times and widths. The author differs between the ways."""
     output = re.sub(" +", " ", output)
-    output = re.sub(rf"operator \S+ cli|key {REMOTE_KEY} api from 127.0.0.1", "AUTHOR", output)
+    output = re.sub(rf"operator \S+ (cli|files)|key {REMOTE_KEY} (api|files) from 127.0.0.1", "AUTHOR", output)
     output = re.sub(r"(?<![\w-])[\w-]{43}(?![\w-])", "SECRET", output)
     output = re.sub(r"\b(aut|mbr|key|hmk|aud|sec|wh|dlv|run|alm|ald|secret)_[\w-]+", r"\1", output)
     output = re.sub(r"\b\d{16}\b", "0", output)
