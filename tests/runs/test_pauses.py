@@ -1,8 +1,7 @@
 """Automations that are disabled after failed runs in a row, and limits of running runs with real commands."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec import structs
 
 from hookmill.domain.run import RunState
 from hookmill.domain.run_policy import Retry, RunPolicy
@@ -135,7 +134,7 @@ def test_new_version_of_an_automation_resets_its_failure_count(backlog):
         tx.run("UPDATE automations SET failures_in_row = 1")
     before = stored_automation(backlog, automation)
     with backlog.database.write() as tx:
-        automations.save(tx, before, replace(before, version=2, unreadable_triggers=None))
+        automations.save(tx, before, structs.replace(before, version=2, unreadable_parts={}))
         row = tx.one("SELECT failures_in_row FROM automations WHERE id = :id", id=automation)
 
     assert row["failures_in_row"] == 0

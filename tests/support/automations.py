@@ -18,5 +18,4 @@ def automation_changed(management: Management, may: MayManage, id_or_name: str, 
 
 
 def _flat(fields: dict[str, Any]) -> dict[str, Any]:
-    parts: dict[str, Any] = fields.pop("policy", {}) | fields.pop("options", {})
-    return parts | fields
+    return {**(fields.pop("policy", None) or {}), **(fields.pop("options", None) or {}), **fields}
