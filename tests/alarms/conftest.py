@@ -19,7 +19,7 @@ WORKER = ExecutorId("host-1-aa")
 class Watch:
     """A process that evaluates the alarms of a world."""
 
-    def __init__(self, world: World, notices: list[AlarmNotice], database: Database | None = None) -> None:
+    def __init__(self, world: World, notices: list[AlarmNotice], database: Database | None = None):
         self.world = world
         self.notices = notices
         """Those since the last call of `events`."""
@@ -47,7 +47,7 @@ class Watch:
         self.notices.clear()
         return events
 
-    def snooze(self, alarm: Alarm, *, hours: float) -> None:
+    def snooze(self, alarm: Alarm, *, hours: float):
         with self.database.write() as tx:
             alarms.snooze(tx, alarm.key, self.world.clock.now + round(hours * 3_600_000_000))
 
@@ -61,7 +61,7 @@ def claim(world: World, at_most: int = 100) -> list[RunKey]:
     return [claimed_run.run for claimed_run in claimed]
 
 
-def finish(world: World, run: RunKey, state: RunState) -> None:
+def finish(world: World, run: RunKey, state: RunState):
     with world.database.write() as tx:
         row = tx.one("SELECT policy_key FROM runs WHERE id = :id", id=run)
         assert row is not None
@@ -72,11 +72,11 @@ def finish(world: World, run: RunKey, state: RunState) -> None:
 
 
 @pytest.fixture
-def notices(monkeypatch: pytest.MonkeyPatch) -> list[AlarmNotice]:
+def notices(monkeypatch):
     """The notices that destinations get."""
     notices: list[AlarmNotice] = []
 
-    def announce(_tx: Transaction, notice: AlarmNotice) -> None:
+    def announce(_tx: Transaction, notice: AlarmNotice):
         notices.append(notice)
 
     monkeypatch.setattr("hookmill.store.notices.enqueue", announce)
@@ -84,7 +84,7 @@ def notices(monkeypatch: pytest.MonkeyPatch) -> list[AlarmNotice]:
 
 
 @pytest.fixture
-def watch(world: World, notices: list[AlarmNotice]) -> Watch:
+def watch(world, notices):
     """The alarms of a world that has been evaluated for longer than a start takes."""
     watch = Watch(world, notices)
     watch.evaluator.evaluate()

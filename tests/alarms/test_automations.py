@@ -28,7 +28,7 @@ def perform(world):
     """Sends a delivery for each state, and ends its run in this state."""
     source = world.webhook()
 
-    def perform(*states: RunState) -> None:
+    def perform(*states: RunState):
         for state in states:
             world.clock.advance(seconds=1)
             assert world.post(source, b"%d" % world.clock.now).status == 202

@@ -39,7 +39,7 @@ def evaluator(watch: Watch, thresholds: AlarmThresholds | None = None, **config:
 
 
 def test_disk_with_too_little_space_is_reported_until_it_has_enough(present, tmp_path):
-    def read_free_space() -> FreeSpace:
+    def read_free_space():
         space = disk_space(tmp_path, 0)
         return FreeSpace(free_bytes=space.free_bytes, free_inodes=None)
 
@@ -66,7 +66,7 @@ def test_disk_with_too_little_space_is_reported_until_it_has_enough(present, tmp
 def test_disk_that_cannot_be_read_changes_nothing(present, tmp_path):
     spaces = [FreeSpace(free_bytes=0, free_inodes=None)]
 
-    def read_free_space() -> FreeSpace:
+    def read_free_space():
         if not spaces:
             raise OSError("the disk is gone")
         return spaces.pop()
@@ -122,7 +122,7 @@ def tls_server(directory: Path, *, days: int) -> Iterator[int]:
     context.load_cert_chain(directory / "server.pem", directory / "key.pem")
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
-        def serve() -> None:
+        def serve():
             with suppress(OSError):
                 while True:
                     connection, _ = listener.accept()
@@ -184,7 +184,7 @@ def test_server_without_a_handshake_ends_the_reading_in_time(greeting):
 
 
 @pytest.mark.parametrize("host", ["hooks..example.com", ".example.com", f"{'h' * 64}.example.com"])
-def test_name_that_cannot_be_looked_up_ends_no_evaluation(host: str):
+def test_name_that_cannot_be_looked_up_ends_no_evaluation(host):
     with pytest.raises(DestinationUnavailable, match="has no address"):
         certificate_expiry(host, 443, 1)
 

@@ -16,7 +16,7 @@ from tests.support.waiting import until
 from tests.support.world import PUBLIC_URL
 
 
-def correct(watch: Watch, webhook: WebhookWithSecret) -> None:
+def correct(watch: Watch, webhook: WebhookWithSecret):
     """Send a delivery, and evaluate until the alarm is resolved."""
     watch.world.post(webhook, b"%d" % watch.world.clock.now)
     watch.evaluate(minutes=12)
@@ -131,7 +131,7 @@ def test_another_process_evaluates_directly_after_one_was_stopped(watch, world, 
     other = Watch(world, watch.notices, world.another_process().database)
     world.clock.advance(seconds=240)
 
-    def last_evaluation() -> str | None:
+    def last_evaluation():
         with world.database.read() as tx:
             return alarms.last_evaluation(tx)
 
@@ -159,7 +159,7 @@ def test_simultaneous_evaluations_raise_one_alarm(watch, world):
     fail(world, source, 5)
     others = [Watch(world, watch.notices, world.another_process().database) for _ in range(2)]
 
-    def evaluate(number: int) -> None:
+    def evaluate(number):
         # Each process may evaluate, because it finds the last evaluation too long ago.
         world_now = world.clock.now + 200_000_000 * (number + 1)
         AlarmEvaluator(others[number].database, watch.config, lambda: world_now).evaluate()
@@ -204,7 +204,7 @@ def test_thread_evaluates_by_itself_and_reports_an_error_once(world, monkeypatch
             raise RuntimeError("no clock")
         return world.clock.now
 
-    def has_alarm() -> bool:
+    def has_alarm():
         with world.database.read() as tx:
             return bool(alarms.page(tx, world.factory.id))
 

@@ -29,7 +29,7 @@ WITHIN_SECONDS = 300
 PER_MINUTE = 30
 
 
-def automation(management: Management, webhook: WebhookWithSecret, name: str, runner: str, **options: Any) -> None:
+def automation(management: Management, webhook: WebhookWithSecret, name: str, runner: str, **options: Any):
     trigger = received(webhook.webhook.uid)
     automation_created(management, operator(management), name, triggers=[trigger], runner=runner, **options)
 
@@ -41,7 +41,7 @@ def events(receiver: Receiver) -> list[tuple[str, str, str]]:
     return [(message["type"], message["data"]["kind"], message["data"]["subject"]) for message in messages]
 
 
-def age(service: Service) -> None:
+def age(service: Service):
     """Let the database look as if the service had been running, and had expected deliveries, for an hour, and as if the
     clock had been set back by two hours since the last pass of retention."""
     now = time.time_ns() // 1000
@@ -98,7 +98,7 @@ def test_each_cause_raises_its_alarm_in_a_real_service_and_ordinary_traffic_none
         age(service)
         rounds = count()
 
-        def have_arrived() -> bool:
+        def have_arrived():
             """Continue the ordinary and the excessive traffic until every alarm has arrived."""
             number = next(rounds)
             for _ in range(5):

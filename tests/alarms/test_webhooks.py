@@ -13,13 +13,13 @@ FAILING = (AlarmKind.AUTHENTICATION_FAILING, "source")
 LIMITED = (AlarmKind.RATE_LIMITED, "source")
 
 
-def fail(world: World, webhook: WebhookWithSecret, times: int) -> None:
+def fail(world: World, webhook: WebhookWithSecret, times: int):
     """Send deliveries with a wrong secret."""
     for number in range(times):
         assert world.post(webhook, b"%d" % number, token="wrong").status == 401
 
 
-def exceed_rate_limit(world: World, webhook: WebhookWithSecret) -> None:
+def exceed_rate_limit(world: World, webhook: WebhookWithSecret):
     """Send one delivery too many within this minute."""
     world.post_many([(webhook, b"[%d, %d]" % (world.clock.now, number)) for number in range(61)])
     assert world.dropped_attempts(webhook)
@@ -169,7 +169,7 @@ def test_long_row_of_rejected_attempts_decides_nothing_within_the_limit_of_reads
     source = world.webhook(expect_every="1h")
     since = world.clock.now
 
-    def accepted() -> bool | None:
+    def accepted():
         with world.database.read() as tx:
             return alarm_inputs.has_accepted(tx, source.webhook.no, since)
 

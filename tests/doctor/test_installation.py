@@ -8,7 +8,6 @@ import socket
 import sqlite3
 import ssl
 import threading
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -246,20 +245,20 @@ def test_every_problem_of_the_settings_is_reported(tmp_path, monkeypatch):
     assert set(examination.not_checked) == {check.name for check in CHECKS}
 
 
-def break_key(service: Service) -> None:
+def break_key(service: Service):
     (service.data_dir / "master.key").unlink()
 
 
-def break_schema(service: Service) -> None:
+def break_schema(service: Service):
     with closing(sqlite3.connect(service.data_dir / "hookmill.db")) as connection, connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
 
 
-def break_file(service: Service) -> None:
+def break_file(service: Service):
     (service.data_dir / "hookmill.db").write_bytes(b"no database" * 1_000)
 
 
-def break_structure(service: Service) -> None:
+def break_structure(service: Service):
     path = service.data_dir / "hookmill.db"
     content = bytearray(path.read_bytes())
     page = 4_096
@@ -267,19 +266,19 @@ def break_structure(service: Service) -> None:
     path.write_bytes(content)
 
 
-def remove_database(service: Service) -> None:
+def remove_database(service: Service):
     (service.data_dir / "hookmill.db").unlink()
 
 
-def expose_files(service: Service) -> None:
+def expose_files(service: Service):
     (service.data_dir / "master.key").chmod(0o640)
 
 
-def open_directory(service: Service) -> None:
+def open_directory(service: Service):
     service.data_dir.chmod(0o755)
 
 
-def refer_to_missing_runner(service: Service) -> None:
+def refer_to_missing_runner(service: Service):
     with service.management() as management:
         may = management.access.operator("default")
         webhook = management.webhooks.create(may, {"name": "x"}).webhook
@@ -368,7 +367,7 @@ def test_other_program_at_the_port_is_a_problem(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
 
-        def answer() -> None:
+        def answer():
             connection, _ = server.accept()
             with connection:
                 connection.recv(1_000)
@@ -550,7 +549,7 @@ def test_destinations_of_results_are_reached_without_a_message(stopped, tmp_path
 def test_check_that_hangs_ends_at_its_deadline():
     ends = threading.Event()
 
-    def hang(_: None) -> Iterator[Finding]:
+    def hang(_):
         yield ok("the first result")
         ends.wait()
 
@@ -571,7 +570,7 @@ def test_check_that_hangs_ends_at_its_deadline():
     ],
 )
 def test_error_in_a_check_is_a_problem(error, observation):
-    def fail(_: None) -> Iterator[Finding]:
+    def fail(_):
         raise error
         yield
 
@@ -606,5 +605,5 @@ def test_file_system_is_that_of_the_deepest_and_newest_mount(path, kind):
     ("ahead", "uncertainty", "status"),
     [(0.5, 0.0, "ok"), (-1.9, 0.0, "ok"), (-5.0, 0.0, "warning"), (5.0, 4.0, "ok"), (100.0, 1.0, "problem")],
 )
-def test_difference_of_clocks_excludes_its_uncertainty(ahead: float, uncertainty: float, status: str):
+def test_difference_of_clocks_excludes_its_uncertainty(ahead, uncertainty, status):
     assert clock_finding("the server", ahead, uncertainty).status == status

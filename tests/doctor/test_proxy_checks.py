@@ -51,7 +51,7 @@ def leftovers(service: Service) -> list[str]:
 # Good deployments
 
 
-def test_sample_configuration_of_nginx_has_no_problem(service: Service, proxy: Proxy):
+def test_sample_configuration_of_nginx_has_no_problem(service, proxy):
     with proxy.nginx(service.port):
         examination = examine_through(service.read_settings(), proxy.url, options(proxy))
 
@@ -363,7 +363,7 @@ def endless_server():
     ends = threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
+        def do_POST(self):
             self.send_response(200)
             self.end_headers()
             while not ends.wait(0.01):
@@ -372,7 +372,7 @@ def endless_server():
                 except OSError:
                     return
 
-        def log_message(self, *_: object) -> None:
+        def log_message(self, *_: object):
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:

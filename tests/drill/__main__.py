@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0 if all(result.is_clean and result.is_complete for result in results) else 1
 
 
-def _end(number: int, _frame: object) -> None:
+def _end(number: int, _frame: object):
     """Leave all `with` blocks, which end the processes of the drill."""
     raise SystemExit(f"The drill was ended by {signal.Signals(number).name}.")
 

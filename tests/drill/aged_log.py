@@ -26,7 +26,7 @@ AGE_DAYS: Final = 14
 class AgedLog:
     """The log of a webhook whose deliveries are all old."""
 
-    def __init__(self, url: str, webhook: Webhook, directory: Path) -> None:
+    def __init__(self, url: str, webhook: Webhook, directory: Path):
         self._url = url
         self._webhook = webhook
         self._packages = directory / "no-packages"
@@ -34,7 +34,7 @@ class AgedLog:
         self._keys: list[bytes] = []
         """The keys of the added deliveries, oldest first."""
 
-    def grow_and_prune(self, retry: Callable[[Callable[[], Any]], Any]) -> None:
+    def grow_and_prune(self, retry: Callable[[Callable[[], Any]], Any]):
         """Add old deliveries, then run retention. `retry` repeats a step while the database is unavailable."""
         with open_database(self._url) as database:
             retry(lambda: self._add_rows(database))
@@ -50,7 +50,7 @@ class AgedLog:
                 time.sleep(0.05)
             return len(self._rows(database) ^ set(self._keys[-KEPT_ROWS:]))
 
-    def _prune(self, database: Database) -> None:
+    def _prune(self, database: Database):
         run_retention(database, self._packages, _now_us())
 
     def _rows(self, database: Database) -> set[bytes]:
@@ -58,7 +58,7 @@ class AgedLog:
             rows = tx.all("SELECT id FROM deliveries WHERE webhook_no = :webhook", webhook=self._webhook.no)
         return {bytes(row["id"]) for row in rows}
 
-    def _add_rows(self, database: Database) -> None:
+    def _add_rows(self, database: Database):
         plans = [self._plan(number) for number in range(ROWS)]
         keys = [bytes(plan.delivery_key) for plan in plans]
         with database.write() as tx:

@@ -16,7 +16,7 @@ SEND_SECONDS_MAX: Final = 30.0
 class ChangingWebhook:
     """The webhook, the events that were delivered to it, and counts of wrong answers."""
 
-    def __init__(self, webhook: WebhookWithSecret, ports: Sequence[int]) -> None:
+    def __init__(self, webhook: WebhookWithSecret, ports: Sequence[int]):
         self._webhook = webhook
         self._ports = ports
         self.events: list[Event] = []
@@ -25,7 +25,7 @@ class ChangingWebhook:
         self.refused_current = 0
         """The number of answers other than 202 and 503 to the current secret of the enabled webhook."""
 
-    def change(self, management: Management, chance: random.Random, retry: Callable[[Callable[[], Any]], Any]) -> None:
+    def change(self, management: Management, chance: random.Random, retry: Callable[[Callable[[], Any]], Any]):
         """Rotate the secret, then disable and enable the webhook. Each step must apply immediately in every service.
 
         `retry` repeats a step while the database is unavailable.
@@ -42,12 +42,12 @@ class ChangingWebhook:
             retry(lambda: management.webhooks.set_enabled(may, uid, True))
             self._send(chance)
 
-    def _count_wrong_acceptances(self, webhook: WebhookWithSecret) -> None:
+    def _count_wrong_acceptances(self, webhook: WebhookWithSecret):
         for port in self._ports:
             answer = exchange(port, delivery_request(webhook, b'{"outdated": %d}' % time.monotonic_ns()))
             self.accepted_outdated += answer is not None and answer.status == 202
 
-    def _send(self, chance: random.Random) -> None:
+    def _send(self, chance: random.Random):
         """Deliver an event with the current secret, and retry until a 202."""
         event = Event(self._webhook, b'{"change": %d}' % len(self.events))
         self.events.append(event)

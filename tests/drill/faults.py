@@ -57,7 +57,7 @@ class FaultContext:
     unclean_stops: int = 0
     """The number of services and workers whose exit code after SIGTERM was not 0."""
 
-    def let_last(self, factor: float = 1.0) -> None:
+    def let_last(self, factor: float = 1.0):
         """Let the fault last for a random time, up to `factor` times `fault_seconds_max`."""
         time.sleep(self.chance.uniform(0.3, 1.0) * self.fault_seconds_max * factor)
 
@@ -261,7 +261,7 @@ def crash_postgresql(context: FaultContext) -> EndedFault:
     return context.ended()
 
 
-def _administer(context: FaultContext, *statements: str) -> None:
+def _administer(context: FaultContext, *statements: str):
     """Execute the statements, in which `{}` is the name of the database. Then end all its sessions."""
     server = context.site.server
     assert server is not None

@@ -148,7 +148,7 @@ def _inject(context: FaultContext, plan: DrillPlan, deadline: float) -> Mapping[
     return dict(recoveries)
 
 
-def _wait_for_deliveries(load: LoadGenerator, deliveries: int, deadline: float) -> None:
+def _wait_for_deliveries(load: LoadGenerator, deliveries: int, deadline: float):
     while load.accepted < deliveries and time.monotonic() < deadline:
         time.sleep(0.02)
 

@@ -85,14 +85,14 @@ class Site:
         service = self.services[0]
         return (service if self.server is None else replace(service, database_url=self.url)).management()
 
-    def restart(self, host: FaultyService) -> None:
+    def restart(self, host: FaultyService):
         """Start a host that has ended, and wait until it can recover from the next fault."""
         logged_before = len(host.log())
         host.start()
         if host in self.services:
             wait_until_announced(host, since=logged_before)
 
-    def require_hosts(self) -> None:
+    def require_hosts(self):
         """Fail if a host has ended by itself."""
         ended = [host for host in self.hosts if host.process is None or host.process.poll() is not None]
         assert not ended, "\n".join(f"{host.data_dir.name} has ended: {host.log()[-1_000:]}" for host in ended)
@@ -150,13 +150,13 @@ def _start_host(
     return host
 
 
-def _kill_if_running(host: FaultyService) -> None:
+def _kill_if_running(host: FaultyService):
     if host.process is not None and host.process.poll() is None:
         # SIGKILL also ends a paused process.
         host.kill()
 
 
-def set_clock(host: FaultyService, seconds: int) -> None:
+def set_clock(host: FaultyService, seconds: int):
     """Let the host's clock differ from this machine's clock by this many seconds."""
     path = Path(host.faults["CLOCK"])
     path.touch()

@@ -1,7 +1,6 @@
 """A short drill on each kind of database. `make drill` runs a long one."""
 
 import random
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +17,7 @@ DELIVERIES = count(6_000, usually=360)
 @pytest.mark.timeout(600)
 @pytest.mark.proof
 @pytest.mark.parametrize("kind", list(DatabaseKind), ids=lambda kind: kind.value)
-def test_random_faults_lose_and_double_no_delivery_or_run(kind: DatabaseKind, tmp_path: Path):
+def test_random_faults_lose_and_double_no_delivery_or_run(kind, tmp_path):
     plan = DrillPlan(
         faults=FAULTS_INJECTED,
         deliveries=DELIVERIES,

@@ -50,7 +50,7 @@ class AuditResult:
         )
 
 
-def wait_until_runs_have_ended(url: str, *, seconds: float = 90) -> None:
+def wait_until_runs_have_ended(url: str, *, seconds: float = 90):
     # Workers have a lower priority than everything else on the machine.
     with open_database(url) as database:
 

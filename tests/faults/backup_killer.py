@@ -18,13 +18,13 @@ from hookmill.store.database import Database, Transaction
 from hookmill.store.rows import tables
 
 
-def command_until(step: int, arguments: Sequence[str]) -> None:
+def command_until(step: int, arguments: Sequence[str]):
     """Run the command. The process kills itself at the step with this number, if there are so many."""
     tables.BATCH_ROWS = 3  # type: ignore[misc]
     write, add, records = Database.write, BackupWriter.add, BackupReader.records
     steps_reached = 0
 
-    def reach() -> None:
+    def reach():
         nonlocal steps_reached
         steps_reached += 1
         if step == steps_reached:
@@ -37,7 +37,7 @@ def command_until(step: int, arguments: Sequence[str]) -> None:
             reach()
         reach()
 
-    def add_in_steps(writer: BackupWriter, record: Record) -> None:
+    def add_in_steps(writer: BackupWriter, record: Record):
         add(writer, record)
         reach()
 
@@ -52,7 +52,7 @@ def command_until(step: int, arguments: Sequence[str]) -> None:
     main(list(arguments))
 
 
-def command_interrupted_after_commit(arguments: Sequence[str]) -> None:
+def command_interrupted_after_commit(arguments: Sequence[str]):
     """Run the command. The process gets SIGINT after each transaction that it has committed."""
     write = Database.write
 
@@ -66,7 +66,7 @@ def command_interrupted_after_commit(arguments: Sequence[str]) -> None:
     main(list(arguments))
 
 
-def command_without_answer_to_commit(arguments: Sequence[str]) -> None:
+def command_without_answer_to_commit(arguments: Sequence[str]):
     """Run the command. Each transaction is committed, and the connection is lost before the answer arrives."""
     write = Database.write
 
@@ -80,7 +80,7 @@ def command_without_answer_to_commit(arguments: Sequence[str]) -> None:
     main(list(arguments))
 
 
-def command_with_few_pages(pages: int, arguments: Sequence[str]) -> None:
+def command_with_few_pages(pages: int, arguments: Sequence[str]):
     """Run the command. A SQLite database that it writes has at most so many pages, as on a full disk."""
     write = Database.write
 

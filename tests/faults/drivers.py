@@ -35,7 +35,7 @@ class Failure(Enum):
 class CallFault:
     """Counts the calls of the drivers in this process, and lets one of them fail."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._lock = threading.Lock()
         self._failure = Failure.BEFORE
         self._failing_number = 0
@@ -43,7 +43,7 @@ class CallFault:
         self._calls = 0
         self._failed_call: str | None = None
 
-    def fail_at(self, number: int, failure: Failure) -> None:
+    def fail_at(self, number: int, failure: Failure):
         """Let the call with this number fail. The next call has the number 1."""
         with self._lock:
             self._failure, self._failing_number, self._calls, self._failed_call = failure, number, 0, None
@@ -98,10 +98,10 @@ def failing_drivers() -> Iterator[CallFault]:
         def cursor(self, *_: Any) -> Cursor:  # type: ignore[override]
             return super().cursor(Cursor)
 
-        def commit(self) -> None:
+        def commit(self):
             fault.call("COMMIT", lambda: sqlite3.Connection.commit(self), error=_disk_error)
 
-        def rollback(self) -> None:
+        def rollback(self):
             fault.call("ROLLBACK", lambda: sqlite3.Connection.rollback(self), error=_disk_error)
 
     connect, wait = sqlite3.dbapi2.connect, psycopg.Connection.wait
@@ -136,7 +136,7 @@ def _lost_answer() -> Exception:
     return psycopg.OperationalError("the answer was lost")
 
 
-def deliver_until_killed(url: str, uid: str, token: str, body: bytes, fatal_call: int) -> None:
+def deliver_until_killed(url: str, uid: str, token: str, body: bytes, fatal_call: int):
     """Send one delivery to a service inside this process, and print the status.
 
     The process is killed before the call with this number. The first call is the writer's.

@@ -48,17 +48,17 @@ def serving_with_faults(
 class AdmissionFault:
     """Lets the writer process fail once, at a chosen step of an admission."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path):
         """`path` is the file through which the process gets its orders, the value of `STEPS`."""
         self.path = path
 
-    def fail_at(self, step: int | str, how: Literal["kill", "raise", "stop"]) -> None:
+    def fail_at(self, step: int | str, how: Literal["kill", "raise", "stop"]):
         """`step` is its number or its name: the first words of a statement, `COMMIT` or `after COMMIT`."""
         prepared = self.path.with_suffix(".new")
         prepared.write_text(json.dumps({"step": step, "how": how}))
         prepared.rename(self.path)
 
-    def clear(self) -> None:
+    def clear(self):
         self.path.unlink(missing_ok=True)
 
     def take_failed_step(self) -> str | None:

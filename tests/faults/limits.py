@@ -48,7 +48,7 @@ def crash_postgresql_by_failed_writes(url: str) -> bool:
     return False
 
 
-def _let_writes_fail(pid: int) -> None:
+def _let_writes_fail(pid: int):
     """Limit the size of files to one byte. The server ignores SIGXFSZ, so its writes fail."""
     with contextlib.suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)

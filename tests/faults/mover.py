@@ -14,7 +14,7 @@ from hookmill.store.database import Database, Transaction
 from hookmill.store.rows import tables
 
 
-def move_until(step: str, stop_signal: signal.Signals) -> None:
+def move_until(step: str, stop_signal: signal.Signals):
     """Move to the database of `HOOKMILL_TEST_TO`.
 
     The process sends itself the signal at each step with this name, such as `sqlite after COMMIT`.
@@ -24,7 +24,7 @@ def move_until(step: str, stop_signal: signal.Signals) -> None:
     tables.BATCH_ROWS = 3  # type: ignore[misc]
     write = Database.write
 
-    def reach(name: str) -> None:
+    def reach(name: str):
         if step == name:
             os.kill(os.getpid(), stop_signal)
 

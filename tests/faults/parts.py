@@ -61,7 +61,7 @@ def kill_part(service: Service, part: Part) -> psutil.Process:
     return killed
 
 
-def wait_until_announced(service: Service, *, since: int = 0) -> None:
+def wait_until_announced(service: Service, *, since: int = 0):
     """Wait until the service has logged that it is ready. From then on, it restarts processes that crash.
 
     `since` is a position in its log, in characters.

@@ -20,12 +20,12 @@ from hookmill.store.keys import rotation
 class FatalStep:
     """Kills this process with SIGKILL at the step with this number."""
 
-    def __init__(self, number: int, descriptor: int) -> None:
+    def __init__(self, number: int, descriptor: int):
         """Before, the name of the step is written to `descriptor`."""
         self._steps_left = number
         self._descriptor = descriptor
 
-    def reach(self, name: str) -> None:
+    def reach(self, name: str):
         self._steps_left -= 1
         if not self._steps_left:
             os.write(self._descriptor, name.encode())
@@ -39,7 +39,7 @@ class FatalStep:
         return act_in_step
 
 
-def rotate(fatal_step: FatalStep) -> None:
+def rotate(fatal_step: FatalStep):
     settings = read_settings()
     store = app.open_store(settings)
     management = app.build_management(settings, store)
@@ -61,7 +61,7 @@ def rotate(fatal_step: FatalStep) -> None:
     )
 
 
-def serve_rotations(pipe: "Connection[str, int]") -> None:
+def serve_rotations(pipe: "Connection[str, int]"):
     """Start a rotation for each number of a fatal step that comes through the pipe.
 
     The answer is the name of this step, `done` if the rotation had fewer steps, or `failed`.

@@ -37,7 +37,7 @@ def delivery_request(
 class PersistentConnection:
     """A connection that stays open between requests. After a failure, the next request opens it again."""
 
-    def __init__(self, port: int, *, seconds: float = ANSWER_SECONDS) -> None:
+    def __init__(self, port: int, *, seconds: float = ANSWER_SECONDS):
         """`seconds` is the time limit for each read and write."""
         self.port = port
         self._seconds = seconds
@@ -76,7 +76,7 @@ class PersistentConnection:
             self.close()
         return Answer(int(status_line.split(" ")[1]), headers, body)
 
-    def close(self) -> None:
+    def close(self):
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -84,7 +84,7 @@ class PersistentConnection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_: object):
         self.close()
 
     def _read_to(self, end: bytes) -> bytes:
@@ -99,7 +99,7 @@ class PersistentConnection:
         part, self._unread = self._unread[:size], self._unread[size:]
         return part
 
-    def _receive(self) -> None:
+    def _receive(self):
         assert self._socket is not None
         chunk = self._socket.recv(65_536)
         if not chunk:
@@ -159,7 +159,7 @@ class LoadGenerator:
         repeats: float = 0.03,
         copies: float = 0.0,
         answer_seconds: float = ANSWER_SECONDS,
-    ) -> None:
+    ):
         """`new_event` creates the event with a number. Events happen in bursts, `per_second` on average.
 
         `repeats` is the share of accepted events that are sent again. `copies` is the share of attempts that are two
@@ -191,7 +191,7 @@ class LoadGenerator:
         for thread in self._threads:
             thread.start()
 
-    def send_copies(self, count: int) -> None:
+    def send_copies(self, count: int):
         """Send this many copies of one new event at the same moment, to each port in turn."""
         with self._lock:
             event = self._create_event(self._chance)
@@ -202,7 +202,7 @@ class LoadGenerator:
             for connection in connections:
                 connection.close()
 
-    def drain(self, seconds: float) -> None:
+    def drain(self, seconds: float):
         """Create no further events, and send the others again until each has its 202."""
         self._creates_events = False
         deadline = time.monotonic() + seconds
@@ -217,16 +217,16 @@ class LoadGenerator:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_: object):
         self.stop()
 
-    def stop(self) -> None:
+    def stop(self):
         """Stop all senders, even if events have no 202 yet."""
         self._is_stopping.set()
         for thread in self._threads:
             thread.join(ANSWER_SECONDS + 5)
 
-    def _run(self) -> None:
+    def _run(self):
         with self._lock:
             chance = random.Random(self._chance.random())
         # Each port twice if two copies may go to one service.
@@ -284,7 +284,7 @@ class LoadGenerator:
         bursts = int((time.monotonic() - self._started_at) / BURST_SECONDS) + 1
         return int(bursts * BURST_SECONDS * self._per_second)
 
-    def _record(self, event: Event, answer: Answer | None, port: int, began_at: float) -> None:
+    def _record(self, event: Event, answer: Answer | None, port: int, began_at: float):
         self.answers["none" if answer is None else str(answer.status)] += 1
         if answer is None or answer.status == UNAVAILABLE:
             return

@@ -48,13 +48,13 @@ class Situation(Enum):
 class ReportingApplication:
     """Reports the id of its process when it starts."""
 
-    def __init__(self, events: int) -> None:
+    def __init__(self, events: int):
         """`events` is the descriptor to which it reports."""
         self._events = events
 
     async def __call__(
         self, _scope: Any, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]
-    ) -> None:
+    ):
         await receive()
         http_server.pass_on_first_signal()
         os.write(self._events, b"started %d\n" % os.getpid())
@@ -66,7 +66,7 @@ class ReportingApplication:
 class Trial:
     """One server, which gets SIGTERM at the line with this number."""
 
-    def __init__(self, situation: Situation, line: int, port: int) -> None:
+    def __init__(self, situation: Situation, line: int, port: int):
         self._situation = situation
         self._line = line
         self._lines_left = line
@@ -106,7 +106,7 @@ class Trial:
             workers_kill_timeout=KILL_SECONDS,
         )
 
-    def _control(self) -> None:
+    def _control(self):
         """Kill processes until the situation is reached. Stop a server that does not reach the line."""
         kills_left = self._situation.value
         stopped_at: float | None = None
@@ -141,14 +141,14 @@ class Trial:
                     self._wait_for_signal()
         return self._trace
 
-    def _wait_for_signal(self) -> None:
+    def _wait_for_signal(self):
         """Wait at this line until the supervisor has passed the signal on to this process."""
         deadline = time.monotonic() + 0.5
         while time.monotonic() < deadline and signal.SIGTERM not in signal.sigpending():
             time.sleep(0.002)
 
 
-def stop_worker_at_every_line() -> None:
+def stop_worker_at_every_line():
     """Send SIGTERM to a worker at each line that it executes while it waits. Prints the number of trials."""
     trials = 0
     while _waiting_worker_reaches(trials + 1):
@@ -170,7 +170,7 @@ def _waiting_worker_reaches(line: int) -> bool:
                 os.kill(os.getpid(), signal.SIGTERM)
         return trace
 
-    def control() -> None:
+    def control():
         # While a worker waits, it executes few lines or none.
         if not has_stopped.wait(1) and lines_left > 0:
             os.kill(os.getpid(), signal.SIGTERM)
@@ -189,7 +189,7 @@ def _waiting_worker_reaches(line: int) -> bool:
     return lines_left <= 0
 
 
-def stop_server_at_every_line(step: int, situation: Situation, port: int) -> None:
+def stop_server_at_every_line(step: int, situation: Situation, port: int):
     """Send SIGTERM to a server at each line, or if `step` is 2 at every other line. Prints the number of trials."""
     multiprocessing.set_start_method("fork", force=True)
     http_server.RESTART_SECONDS = http_server.STOP_INTERVAL_SECONDS = 0.01  # type: ignore[misc]

@@ -18,7 +18,7 @@ CHUNK = bytes(64 * 1024)
 class SmallDisk:
     """A disk that a test can fill: a small file system if one can be mounted, otherwise a limit on SQLite's pages."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path):
         self.directory = directory / "disk"
         self.directory.mkdir()
         self._pages = directory / "pages"
@@ -27,7 +27,7 @@ class SmallDisk:
         self.faults = {} if self.is_mounted else {"PAGES": str(self._pages)}
         """For `serving_with_faults`."""
 
-    def fill(self, *, free_bytes: int = 0) -> None:
+    def fill(self, *, free_bytes: int = 0):
         """Leave `free_bytes` free. Without a mounted file system, the database in `data` can't grow."""
         if not self.is_mounted:
             with contextlib.closing(sqlite3.connect(self.directory / "data" / "hookmill.db")) as connection:
@@ -39,14 +39,14 @@ class SmallDisk:
                 file.write(CHUNK)
         os.truncate(filler, filler.stat().st_size - free_bytes)
 
-    def free(self) -> None:
+    def free(self):
         self._pages.unlink(missing_ok=True)
         (self.directory / "filler").unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_: object):
         if self.is_mounted:
             # A process that has just ended may still have a file open.
             until(lambda: not subprocess.run(["umount", str(self.directory)]).returncode, "the disk is unmounted")
@@ -71,7 +71,7 @@ def ext4_disk(directory: Path, *, megabytes: int, inodes: int | None = None) -> 
         _unmount(directory)
 
 
-def become_read_only(directory: Path) -> None:
+def become_read_only(directory: Path):
     """Let the kernel act as if the disk had an error. Nothing else makes a disk read-only while files are open."""
     find = ["findmnt", "--noheadings", "--output=SOURCE", str(directory)]
     device = Path(subprocess.run(find, check=True, capture_output=True, text=True).stdout.strip())
@@ -79,14 +79,14 @@ def become_read_only(directory: Path) -> None:
         Path("/sys/fs/ext4", device.name, "trigger_fs_error").write_text("1")
 
 
-def repair(directory: Path) -> None:
+def repair(directory: Path):
     """Make the disk writable again. No process may use it."""
     _unmount(directory)
     assert subprocess.run(["e2fsck", "-p", _image_of(directory)], capture_output=True).returncode in (0, 1)
     _mount(directory)
 
 
-def use_up_inodes(directory: Path) -> None:
+def use_up_inodes(directory: Path):
     filler = directory / "filler"
     filler.mkdir()
     with contextlib.suppress(OSError):
@@ -94,7 +94,7 @@ def use_up_inodes(directory: Path) -> None:
             (filler / str(number)).touch()
 
 
-def free_inodes(directory: Path) -> None:
+def free_inodes(directory: Path):
     shutil.rmtree(directory / "filler")
 
 
@@ -102,10 +102,10 @@ def _image_of(directory: Path) -> Path:
     return directory.with_name("image")
 
 
-def _mount(directory: Path) -> None:
+def _mount(directory: Path):
     subprocess.run(["mount", "-o", "loop,errors=remount-ro", _image_of(directory), directory], check=True)
 
 
-def _unmount(directory: Path) -> None:
+def _unmount(directory: Path):
     # A process that has just ended may still have a file open.
     until(lambda: not subprocess.run(["umount", str(directory)]).returncode, "the disk is unmounted")

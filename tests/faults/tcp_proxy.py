@@ -12,7 +12,7 @@ CHUNK_BYTES = 65_536
 class TcpProxy:
     """Forwards connections to a port of this machine, or to what `target` connects to."""
 
-    def __init__(self, target: int | Callable[[], socket.socket], listener: socket.socket | None = None) -> None:
+    def __init__(self, target: int | Callable[[], socket.socket], listener: socket.socket | None = None):
         """`target` is a port of this machine, or opens a connection. Without `listener`, a free port is used."""
         self._target = target
         self._listener = listener or socket.create_server(("127.0.0.1", 0))
@@ -24,21 +24,21 @@ class TcpProxy:
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
 
-    def stall(self) -> None:
+    def stall(self):
         """Hold back all bytes until `resume`. Open connections stay open, and new ones are accepted."""
         self._forwards.clear()
 
-    def resume(self) -> None:
+    def resume(self):
         """Forward the bytes that were held back, and all further ones."""
         self._forwards.set()
 
-    def abandon_connections(self) -> None:
+    def abandon_connections(self):
         """Forward new connections. The present ones stay open, but nothing is ever forwarded on them again."""
         self._forwards.clear()
         self._forwards = threading.Event()
         self._forwards.set()
 
-    def close_connections(self) -> None:
+    def close_connections(self):
         """Close every connection. New ones are forwarded."""
         with self._lock:
             ends, self._ends = self._ends, []
@@ -47,7 +47,7 @@ class TcpProxy:
                 end.shutdown(socket.SHUT_RDWR)
             end.close()
 
-    def close(self) -> None:
+    def close(self):
         with contextlib.suppress(OSError):
             # `close` alone does not interrupt the thread in `accept`, and the port would stay in use.
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -58,10 +58,10 @@ class TcpProxy:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_: object):
         self.close()
 
-    def _accept(self) -> None:
+    def _accept(self):
         while True:
             try:
                 client, _ = self._listener.accept()
@@ -69,7 +69,7 @@ class TcpProxy:
                 return
             threading.Thread(target=self._connect, args=(client, self._forwards), daemon=True).start()
 
-    def _connect(self, client: socket.socket, forwards: threading.Event) -> None:
+    def _connect(self, client: socket.socket, forwards: threading.Event):
         forwards.wait()
         try:
             server = (
@@ -92,7 +92,7 @@ class TcpProxy:
         server.close()
 
 
-def _forward(source: socket.socket, target: socket.socket, forwards: threading.Event) -> None:
+def _forward(source: socket.socket, target: socket.socket, forwards: threading.Event):
     with contextlib.suppress(OSError):
         while chunk := source.recv(CHUNK_BYTES):
             forwards.wait()

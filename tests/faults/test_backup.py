@@ -89,7 +89,7 @@ class Installation:
 
 
 @pytest.fixture
-def installation(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[[str, str], Installation]]:
+def installation(tmp_path, request):
     """Makes an installation: `installation("sqlite", "data")`."""
     urls = []
     server: Postgres = request.getfixturevalue("postgres_server")
@@ -109,7 +109,7 @@ def copy_with_command(original: Installation, copy: Installation, directory: Pat
     assert original.command("backup", "backup", "--json", output=output) == 0, output.read_text()
     assert original.command("verify", "--json", output=output) == 0, output.read_text()
 
-    def restore() -> None:
+    def restore():
         assert copy.command("restore", "backup", "--json", output=output) == 0, output.read_text()
 
     return restore
@@ -123,7 +123,7 @@ def copy_with_tools_of_the_database(original: Installation, copy: Installation, 
         return lambda: None
     run("pg_dump", "--format=custom", f"--file={directory / 'backup'}", original.url)
 
-    def restore() -> None:
+    def restore():
         assert copy.url is not None
         run("pg_restore", "--exit-on-error", "--dbname", copy.url, str(directory / "backup"))
 
@@ -143,11 +143,11 @@ def copy_with_tools_of_the_database(original: Installation, copy: Installation, 
     ],
 )
 def test_restored_backup_is_consistent_and_accepts_retries_once(
-    from_kind: str,
-    to_kind: str,
-    back_up: Callable[[Installation, Installation, Path], Callable[[], None]],
-    tmp_path: Path,
-    installation: Callable[[str, str], Installation],
+    from_kind,
+    to_kind,
+    back_up,
+    tmp_path,
+    installation,
 ):
     original, copy = installation(from_kind, "data"), installation(to_kind, "restored")
     with serving(original.data_dir, database_url=original.url, **SETTINGS) as service:
@@ -180,7 +180,7 @@ def test_restored_backup_is_consistent_and_accepts_retries_once(
     assert result.accepted == len(load.events)
 
 
-def run(name: str, *arguments: str) -> None:
+def run(name: str, *arguments: str):
     completed = subprocess.run([program(name), *arguments], capture_output=True, text=True, timeout=60)
     assert completed.returncode == 0, completed.stderr
 
@@ -190,7 +190,7 @@ def deliveries_in(url: str) -> set[str]:
         return {delivery_id(row["id"]) for row in tx.all("SELECT id FROM deliveries")}
 
 
-def retry_all(port: int, events: Sequence[Event]) -> None:
+def retry_all(port: int, events: Sequence[Event]):
     """Send every event once again, like senders that retry everything of the last hour."""
     with PersistentConnection(port) as connection:
         for event in events:
@@ -204,7 +204,7 @@ def retry_all(port: int, events: Sequence[Event]) -> None:
 
 
 @pytest.fixture
-def filled(installation: Callable[[str, str], Installation]) -> Installation:
+def filled(installation):
     """An installation on SQLite that has a few rows in each table."""
     filled = installation("sqlite", "data")
     filled.data_dir.mkdir(mode=0o700)
@@ -226,7 +226,7 @@ def run_until(installation: Installation, step: int, *arguments: str, output: Pa
     return code
 
 
-def test_killed_backup_leaves_no_file_with_its_name(filled: Installation, tmp_path: Path):
+def test_killed_backup_leaves_no_file_with_its_name(filled, tmp_path):
     kills = 0
     while run_until(filled, 1 + 7 * kills, "backup", "backup", "--json", output=tmp_path / "output") != 0:
         kills += 1
@@ -239,9 +239,7 @@ def test_killed_backup_leaves_no_file_with_its_name(filled: Installation, tmp_pa
 
 
 @pytest.mark.parametrize("kind", [only_in_proof("sqlite"), "postgres"])
-def test_killed_restore_leaves_an_empty_database_and_can_be_started_again(
-    kind: str, filled: Installation, installation: Callable[[str, str], Installation], tmp_path: Path
-):
+def test_killed_restore_leaves_an_empty_database_and_can_be_started_again(kind, filled, installation, tmp_path):
     output = tmp_path / "output"
     assert filled.command("backup", "backup", output=output) == 0, output.read_text()
     target = installation(kind, "restored")
@@ -262,9 +260,7 @@ def test_killed_restore_leaves_an_empty_database_and_can_be_started_again(
 
 
 @pytest.mark.parametrize("kind", [only_in_proof("sqlite"), "postgres"])
-def test_restore_that_is_interrupted_after_its_commit_keeps_everything(
-    kind: str, filled: Installation, installation: Callable[[str, str], Installation], tmp_path: Path
-):
+def test_restore_that_is_interrupted_after_its_commit_keeps_everything(kind, filled, installation, tmp_path):
     output = tmp_path / "output"
     add_package(filled.data_dir)
     assert filled.command("backup", "backup", "--with-run-packages", output=output) == 0, output.read_text()
@@ -279,9 +275,7 @@ def test_restore_that_is_interrupted_after_its_commit_keeps_everything(
     assert [path.name for path in target.data_dir.glob("runs/*/*")] == ["result"]
 
 
-def test_restore_whose_commit_is_not_answered_keeps_everything(
-    filled: Installation, installation: Callable[[str, str], Installation], tmp_path: Path
-):
+def test_restore_whose_commit_is_not_answered_keeps_everything(filled, installation, tmp_path):
     output = tmp_path / "output"
     add_package(filled.data_dir)
     assert filled.command("backup", "backup", "--with-run-packages", output=output) == 0, output.read_text()
@@ -296,7 +290,7 @@ def test_restore_whose_commit_is_not_answered_keeps_everything(
     assert [path.name for path in target.data_dir.glob("runs/*/*")] == ["result"]
 
 
-def test_backup_says_when_its_output_is_full(filled: Installation, tmp_path: Path):
+def test_backup_says_when_its_output_is_full(filled, tmp_path):
     errors = tmp_path / "errors"
     full = Command(["backup", "-"], filled.service.environment(), tmp_path, Path("/dev/full"), errors)
 
@@ -305,7 +299,7 @@ def test_backup_says_when_its_output_is_full(filled: Installation, tmp_path: Pat
 
 
 @pytest.fixture
-def stalled_backup(filled: Installation) -> Iterator[subprocess.Popen[bytes]]:
+def stalled_backup(filled):
     """A backup that has filled the pipe that is its standard output, and waits until the test reads from it."""
     add_package(filled.data_dir)
     with subprocess.Popen(
@@ -332,7 +326,7 @@ def bytes_to_read(command: subprocess.Popen[bytes]) -> int:
     return int.from_bytes(size, sys.byteorder)
 
 
-def test_backup_whose_reader_stalls_can_be_interrupted(stalled_backup: subprocess.Popen[bytes]):
+def test_backup_whose_reader_stalls_can_be_interrupted(stalled_backup):
     stalled_backup.send_signal(signal.SIGINT)
 
     assert stalled_backup.wait(LONG_SECONDS) == 1
@@ -340,9 +334,7 @@ def test_backup_whose_reader_stalls_can_be_interrupted(stalled_backup: subproces
     assert b"The backup was interrupted. Its output is incomplete." in stalled_backup.stderr.read()
 
 
-def test_rotation_ends_a_backup_before_any_row_is_written(
-    stalled_backup: subprocess.Popen[bytes], filled: Installation
-):
+def test_rotation_ends_a_backup_before_any_row_is_written(stalled_backup, filled):
     with closing(sqlite3.connect(filled.data_dir / "hookmill.db")) as connection, connection:
         connection.execute("UPDATE metadata SET value = ? WHERE name = 'master key'", (b"another",))
     output, errors = stalled_backup.communicate(timeout=LONG_SECONDS)
@@ -356,14 +348,14 @@ def test_rotation_ends_a_backup_before_any_row_is_written(
         next(records)
 
 
-def add_package(data_dir: Path) -> None:
+def add_package(data_dir: Path):
     """Add the package of a run, with a file that can't be compressed and is larger than `ALMOST_FULL_BYTES`."""
     package = data_dir / "runs" / run_id(RunKey(bytes(16)))
     package.mkdir(parents=True)
     (package / "result").write_bytes(os.urandom(4 * ALMOST_FULL_BYTES))
 
 
-def test_full_disk_ends_a_backup_and_keeps_the_previous_one(filled: Installation, tmp_path: Path):
+def test_full_disk_ends_a_backup_and_keeps_the_previous_one(filled, tmp_path):
     output = tmp_path / "output"
     with SmallDisk(tmp_path) as disk:
         target = disk.directory / "backup"
@@ -395,9 +387,7 @@ def test_full_disk_ends_a_backup_and_keeps_the_previous_one(filled: Installation
 
 
 @pytest.mark.parametrize("full", ["database", "packages"])
-def test_restore_to_a_full_disk_changes_nothing_and_can_be_started_again(
-    full: str, filled: Installation, tmp_path: Path
-):
+def test_restore_to_a_full_disk_changes_nothing_and_can_be_started_again(full, filled, tmp_path):
     output, backup = tmp_path / "output", str(tmp_path / "backup")
     if full == "packages":
         add_package(filled.data_dir)
@@ -427,9 +417,7 @@ def test_restore_to_a_full_disk_changes_nothing_and_can_be_started_again(
     assert repeated == 0, output.read_text()
 
 
-def test_restore_while_the_disk_of_postgresql_is_full_can_be_started_again(
-    filled: Installation, postgres_server: Postgres, tmp_path: Path
-):
+def test_restore_while_the_disk_of_postgresql_is_full_can_be_started_again(filled, postgres_server, tmp_path):
     output = tmp_path / "output"
     assert filled.command("backup", "backup", output=output) == 0, output.read_text()
     with small_postgres_database(postgres_server, tmp_path) as (url, fill_disk, free_disk):
@@ -471,7 +459,7 @@ def small_postgres_database(
         Path(parent).chmod(0o711)
         is_small = disk.is_mounted and move_to_disk(server, database, space, disk.directory / "space")
 
-        def execute(*statements: str) -> None:
+        def execute(*statements: str):
             with psycopg.connect(url, autocommit=True) as connection:
                 for statement in statements:
                     connection.execute(statement.encode())

@@ -2,7 +2,7 @@
 definition files."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,12 @@ from hookmill.domain.permission import MayManage, Role
 from hookmill.management import Management
 from tests.faults.test_two_processes import Pair, paired
 from tests.support.counts import count
-from tests.support.postgres import Postgres
 
 ROUNDS = count(8, usually=1)
 
 
 @pytest.fixture(scope="module")
-def pair(postgres_server: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+def pair(postgres_server, tmp_path_factory):
     """Two services on one PostgreSQL. Operators use the first one, senders the second one."""
     url = postgres_server.create_database()
     yield from paired(tmp_path_factory.mktemp("channels"), url, services=2, deliveries_per_minute=100_000)
@@ -32,7 +31,7 @@ class Channel:
     uid: str
     """The uid of the webhook that `create` has created."""
 
-    def __init__(self, pair: Pair, management: Management, factory: str) -> None:
+    def __init__(self, pair: Pair, management: Management, factory: str):
         self.pair = pair
         self.management = management
         self.factory = factory
@@ -46,7 +45,7 @@ class Channel:
     def secret_name(self) -> str:
         return f"OF_{self.factory.upper()}"
 
-    def replace_secret(self, value: str) -> None:
+    def replace_secret(self, value: str):
         """Store a new value of the team secret. The webhook uses it only after a sync."""
         self.management.secrets.replace(self.may, self.secret_name, value)
 
@@ -61,7 +60,7 @@ _numbers = iter(range(1_000_000))
 
 
 class ApiChannel(Channel):
-    def __init__(self, pair: Pair, management: Management) -> None:
+    def __init__(self, pair: Pair, management: Management):
         super().__init__(pair, management, "by_api")
         team = management.access.operator_of_team()
         self.key = management.keys.create(team, "channels", Role.MANAGER, factory=self.factory).token.reveal()
@@ -77,29 +76,29 @@ class ApiChannel(Channel):
         assert answer.status < 300, answer.body
         return answer.json if answer.body else None
 
-    def create(self) -> None:
+    def create(self):
         self.uid = self.call("POST", "/webhooks", {"name": "source", "secret_name": self.secret_name})["uid"]
 
-    def disable(self) -> None:
+    def disable(self):
         self.call("PATCH", f"/webhooks/{self.uid}", {"enabled": False})
 
-    def enable(self) -> None:
+    def enable(self):
         self.call("PATCH", f"/webhooks/{self.uid}", {"enabled": True})
 
-    def rotate(self) -> None:
+    def rotate(self):
         self.call("POST", f"/webhooks/{self.uid}/rotate", {})
 
-    def sync(self) -> None:
+    def sync(self):
         self.call("POST", f"/webhooks/{self.uid}/sync")
 
-    def delete(self) -> None:
+    def delete(self):
         self.call("DELETE", f"/webhooks/{self.uid}")
 
 
 class CommandChannel(Channel):
     name = "by_command"
 
-    def __init__(self, pair: Pair, management: Management, monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
+    def __init__(self, pair: Pair, management: Management, monkeypatch: pytest.MonkeyPatch, directory: Path):
         super().__init__(pair, management, self.name)
         self.directory = directory
         for name, value in pair.services[0].environment().items():
@@ -107,35 +106,35 @@ class CommandChannel(Channel):
                 monkeypatch.setenv(name, value)
         monkeypatch.chdir(directory)
 
-    def run(self, *arguments: str, exit_code: int = 0) -> None:
+    def run(self, *arguments: str, exit_code: int = 0):
         with pytest.raises(SystemExit) as exited:
             cli.main([*arguments, "--factory", self.factory])
         assert int(exited.value.code or 0) == exit_code, arguments
 
-    def create(self) -> None:
+    def create(self):
         self.run("webhook", "create", "source", "--secret-name", self.secret_name)
         self.uid = self.management.webhooks.get(self.may, "source").uid
 
-    def disable(self) -> None:
+    def disable(self):
         self.run("webhook", "disable", "source")
 
-    def enable(self) -> None:
+    def enable(self):
         self.run("webhook", "enable", "source")
 
-    def rotate(self) -> None:
+    def rotate(self):
         self.run("webhook", "rotate", "source")
 
-    def sync(self) -> None:
+    def sync(self):
         self.run("webhook", "sync", "source")
 
-    def delete(self) -> None:
+    def delete(self):
         self.run("webhook", "delete", "source", "--yes")
 
 
 class FilesChannel(CommandChannel):
     name = "by_files"
 
-    def apply(self, text: str | None, *options: str) -> None:
+    def apply(self, text: str | None, *options: str):
         """Apply a definition file with the webhook, or none if `text` is None."""
         for name in ("webhooks", "automations"):
             (self.directory / name).mkdir(exist_ok=True)
@@ -146,32 +145,30 @@ class FilesChannel(CommandChannel):
             file.write_text(f"secretName: {self.secret_name}\n{text}")
         self.run("apply", str(self.directory), *options)
 
-    def create(self) -> None:
+    def create(self):
         self.apply("")
         self.uid = self.management.webhooks.get(self.may, "source").uid
 
-    def disable(self) -> None:
+    def disable(self):
         self.apply("enabled: false\n")
 
-    def enable(self) -> None:
+    def enable(self):
         self.apply("enabled: true\n")
 
-    def rotate(self) -> None:
+    def rotate(self):
         # A file contains no secret, so applying it syncs a value that was stored before.
         self.replace_secret(f"another-value-{next(_numbers)}-0123456789")
         self.apply("enabled: true\n")
 
-    def sync(self) -> None:
+    def sync(self):
         self.apply("enabled: true\n")
 
-    def delete(self) -> None:
+    def delete(self):
         self.apply(None, "--allow-deletions")
 
 
 @pytest.mark.parametrize("channel", ["api", "command", "files"])
-def test_change_in_any_channel_applies_immediately_in_another_service(
-    pair: Pair, channel: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-):
+def test_change_in_any_channel_applies_immediately_in_another_service(pair, channel, monkeypatch, tmp_path):
     with pair.management() as management:
         channels: Mapping[str, Callable[[], Any]] = {
             "api": lambda: ApiChannel(pair, management),
@@ -181,7 +178,7 @@ def test_change_in_any_channel_applies_immediately_in_another_service(
         tested = channels[channel]()
         statuses: dict[str, set[int]] = {}
 
-        def deliver_after(change: str) -> None:
+        def deliver_after(change):
             statuses.setdefault(change, set()).add(tested.status())
 
         for number in range(ROUNDS):

@@ -11,9 +11,7 @@ import sqlite3
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import psycopg
@@ -82,7 +80,7 @@ def request_to_unknown_webhook() -> bytes:
     return b"POST /webhooks/w/wh_unknown HTTP/1.1\r\nHost: hooks.test\r\nContent-Length: 2\r\n\r\n{}"
 
 
-def require_recovery(service: Service, webhook: WebhookWithSecret) -> None:
+def require_recovery(service: Service, webhook: WebhookWithSecret):
     until(
         lambda: send_timed(service, delivery_request(webhook, unique_body()))[0] == 202,
         "a delivery is accepted",
@@ -95,13 +93,13 @@ def require_recovery(service: Service, webhook: WebhookWithSecret) -> None:
 
 
 @pytest.fixture(scope="module")
-def own_server() -> Iterator[PostgresServer]:
+def own_server():
     """A PostgreSQL server that the tests of this module may stop."""
     with PostgresServer.start() as server:
         yield server
 
 
-def wait_until_accepted_again(load: LoadGenerator, deliveries: int) -> None:
+def wait_until_accepted_again(load: LoadGenerator, deliveries: int):
     """Return when the given number of further deliveries are accepted, within :data:`RECOVERY_SECONDS_MAX`."""
     accepted = load.answers["202"]
     until(
@@ -113,7 +111,7 @@ def wait_until_accepted_again(load: LoadGenerator, deliveries: int) -> None:
 
 @pytest.mark.timeout(180)
 @pytest.mark.proof
-def test_postgresql_restarts_under_load_lose_and_double_no_delivery(own_server: PostgresServer, tmp_path: Path):
+def test_postgresql_restarts_under_load_lose_and_double_no_delivery(own_server, tmp_path):
     url = own_server.create_database()
     seed = random.randrange(2**32)
     print(f"seed {seed}")
@@ -122,7 +120,7 @@ def test_postgresql_restarts_under_load_lose_and_double_no_delivery(own_server: 
     with serving(tmp_path / "data", database_url=url, deliveries_per_minute=100_000, runs_at_once=24) as service:
         webhook, automation = automated_webhook_of(service)
 
-        def new_event(_: random.Random, number: int) -> Event:
+        def new_event(_, number):
             return Event(webhook, b'{"number": %d}' % number, automations=frozenset({automation}))
 
         with LoadGenerator([service.port], new_event, chance, per_second=50, senders=16) as load:
@@ -142,12 +140,12 @@ def test_postgresql_restarts_under_load_lose_and_double_no_delivery(own_server: 
     assert result.violations() == {}
 
 
-def test_postgresql_that_cannot_write_its_log_loses_no_delivery(own_server: PostgresServer, tmp_path: Path):
+def test_postgresql_that_cannot_write_its_log_loses_no_delivery(own_server, tmp_path):
     url = own_server.create_database()
     with serving(tmp_path / "data", database_url=url, deliveries_per_minute=100_000) as service:
         webhook, automation = automated_webhook_of(service)
 
-        def new_event(_: random.Random, number: int) -> Event:
+        def new_event(_, number):
             return Event(webhook, b'{"number": %d}' % number, automations=frozenset({automation}))
 
         with LoadGenerator([service.port], new_event, random.Random(3), per_second=50, senders=8) as load:
@@ -167,7 +165,7 @@ def test_postgresql_that_cannot_write_its_log_loses_no_delivery(own_server: Post
     assert result.violations() == {}
 
 
-def test_requests_get_503_while_postgresql_is_down(own_server: PostgresServer, tmp_path: Path):
+def test_requests_get_503_while_postgresql_is_down(own_server, tmp_path):
     url = own_server.create_database()
     with serving(tmp_path / "data", database_url=url, deliveries_per_minute=1_000, performs_runs=False) as service:
         webhook = webhook_of(service)
@@ -190,16 +188,16 @@ def test_requests_get_503_while_postgresql_is_down(own_server: PostgresServer, t
     assert (health, readiness) == (200, 503)
 
 
-def test_log_has_one_line_per_component_while_postgresql_is_down(own_server: PostgresServer, tmp_path: Path):
+def test_log_has_one_line_per_component_while_postgresql_is_down(own_server, tmp_path):
     url = own_server.create_database()
     with serving(tmp_path / "data", database_url=url, deliveries_per_minute=1_000) as service:
         webhook = webhook_of(service)
         wait_until_announced(service)
 
-        def faults() -> list[dict[str, str]]:
+        def faults():
             return [line for line in log_lines(service) if line["event"] == "failed"]
 
-        def recovered() -> list[str]:
+        def recovered():
             return [line["what"] for line in log_lines(service) if line["event"] == "recovered"]
 
         with own_server.down():
@@ -218,7 +216,7 @@ def test_log_has_one_line_per_component_while_postgresql_is_down(own_server: Pos
     assert set(recovered()) == {"The database accepts transactions again."}
 
 
-def test_idle_sessions_that_the_server_ends_are_replaced_before_their_use(postgres_url: str, tmp_path: Path):
+def test_idle_sessions_that_the_server_ends_are_replaced_before_their_use(postgres_url, tmp_path):
     # As with `idle_session_timeout`, or with a proxy that closes idle connections.
     with serving(tmp_path / "data", database_url=postgres_url, deliveries_per_minute=1_000) as service:
         webhook, _ = automated_webhook_of(service)
@@ -244,7 +242,7 @@ def test_idle_sessions_that_the_server_ends_are_replaced_before_their_use(postgr
         assert '"where": "worker"' not in log, log
 
 
-def test_delivery_whose_transaction_conflicts_twice_is_accepted_once(postgres_url: str, tmp_path: Path):
+def test_delivery_whose_transaction_conflicts_twice_is_accepted_once(postgres_url, tmp_path):
     with serving(tmp_path / "data", database_url=postgres_url, performs_runs=False) as service:
         webhook = webhook_of(service)
         with psycopg.connect(postgres_url, autocommit=True) as connection:
@@ -278,7 +276,7 @@ class StalledDatabase:
 
 
 @pytest.fixture
-def stalled_database(postgres_url: str, tmp_path: Path) -> Iterator[StalledDatabase]:
+def stalled_database(postgres_url, tmp_path):
     parts = urlsplit(postgres_url)
     assert parts.port is not None
     with TcpProxy(parts.port) as proxy:
@@ -292,7 +290,7 @@ def stalled_database(postgres_url: str, tmp_path: Path) -> Iterator[StalledDatab
             proxy.resume()
 
 
-def test_requests_get_503_while_postgresql_does_not_respond(stalled_database: StalledDatabase):
+def test_requests_get_503_while_postgresql_does_not_respond(stalled_database):
     service, webhook = stalled_database.service, stalled_database.webhook
     requests = {
         "delivery": delivery_request(webhook, unique_body()),
@@ -326,7 +324,7 @@ def test_requests_get_503_while_postgresql_does_not_respond(stalled_database: St
 
 
 @pytest.mark.proof
-def test_memory_stays_bounded_while_postgresql_does_not_respond(stalled_database: StalledDatabase):
+def test_memory_stays_bounded_while_postgresql_does_not_respond(stalled_database):
     # Each round sends twice as many bodies as the service may hold. Its requests get a 503 before the next round.
     ingress = parts_of(stalled_database.service)[Part.INGRESS][0]
     memory_before = ingress.memory_info().rss
@@ -350,7 +348,7 @@ def test_memory_stays_bounded_while_postgresql_does_not_respond(stalled_database
     assert max(growth) < 4 * 64 + 64
 
 
-def test_database_connections_that_never_respond_are_replaced(stalled_database: StalledDatabase):
+def test_database_connections_that_never_respond_are_replaced(stalled_database):
     service, webhook = stalled_database.service, stalled_database.webhook
     assert send_timed(service, delivery_request(webhook, unique_body()))[0] == 503
 
@@ -362,7 +360,7 @@ def test_database_connections_that_never_respond_are_replaced(stalled_database: 
         seconds=RECOVERY_SECONDS_MAX + 10,
     )
 
-    def states() -> set[str]:
+    def states():
         with service.management() as management:
             return {run.state for run in management.runs.newest(operator(management), limit=100)}
 
@@ -372,7 +370,7 @@ def test_database_connections_that_never_respond_are_replaced(stalled_database: 
 # PostgreSQL is read-only or locked
 
 
-def test_deliveries_get_503_while_postgresql_is_read_only(own_server: PostgresServer, tmp_path: Path):
+def test_deliveries_get_503_while_postgresql_is_read_only(own_server, tmp_path):
     # As after a failover that left the service connected to the standby.
     url = own_server.create_database()
     name = urlsplit(url).path.removeprefix("/")
@@ -395,7 +393,7 @@ def test_deliveries_get_503_while_postgresql_is_read_only(own_server: PostgresSe
     assert unknown == 404, "the service can still read which webhooks there are"
 
 
-def alter_database(server: PostgresServer, name: str, change: str, *, ends_sessions: bool = True) -> None:
+def alter_database(server: PostgresServer, name: str, change: str, *, ends_sessions: bool = True):
     """Change a setting of the database for new sessions. Then end the open ones, or leave them unchanged."""
     with psycopg.connect(server.admin_url, autocommit=True) as connection:
         connection.execute(f'ALTER DATABASE "{name}" {change}'.encode())
@@ -405,7 +403,7 @@ def alter_database(server: PostgresServer, name: str, change: str, *, ends_sessi
             )
 
 
-def test_locked_webhook_delays_no_other_webhook(postgres_url: str, tmp_path: Path):
+def test_locked_webhook_delays_no_other_webhook(postgres_url, tmp_path):
     with serving(
         tmp_path / "data", database_url=postgres_url, deliveries_per_minute=1_000, performs_runs=False
     ) as service:
@@ -431,7 +429,7 @@ def test_locked_webhook_delays_no_other_webhook(postgres_url: str, tmp_path: Pat
 # SQLite
 
 
-def test_deliveries_get_503_while_another_process_locks_sqlite(tmp_path: Path):
+def test_deliveries_get_503_while_another_process_locks_sqlite(tmp_path):
     with serving(tmp_path / "data", deliveries_per_minute=1_000, performs_runs=False) as service:
         webhook = webhook_of(service)
         assert send_timed(service, delivery_request(webhook, unique_body()))[0] == 202
@@ -452,7 +450,7 @@ def test_deliveries_get_503_while_another_process_locks_sqlite(tmp_path: Path):
     assert is_intact(tmp_path / "data" / "hookmill.db")
 
 
-def test_full_disk_gives_503_and_loses_no_accepted_delivery(tmp_path: Path):
+def test_full_disk_gives_503_and_loses_no_accepted_delivery(tmp_path):
     with SmallDisk(tmp_path) as disk:
         print(disk)
         data = disk.directory / "data"
@@ -460,7 +458,7 @@ def test_full_disk_gives_503_and_loses_no_accepted_delivery(tmp_path: Path):
             webhook = webhook_of(service)
             accepted: list[str] = []
 
-            def post() -> Answer:
+            def post():
                 body = b"[%b, %d]" % (LARGE_VALUE, time.monotonic_ns())
                 answer = exchange(service.port, delivery_request(webhook, body))
                 assert answer is not None
@@ -491,7 +489,7 @@ def test_full_disk_gives_503_and_loses_no_accepted_delivery(tmp_path: Path):
         assert is_intact(data / "hookmill.db")
 
 
-def test_low_disk_space_blocks_deliveries_and_new_webhooks(tmp_path: Path):
+def test_low_disk_space_blocks_deliveries_and_new_webhooks(tmp_path):
     more_than_is_free = shutil.disk_usage(tmp_path).free // MEGABYTE + 1_000_000
     with serving(tmp_path / "data", performs_runs=False) as service:
         webhook = webhook_of(service)
@@ -532,12 +530,12 @@ def test_low_disk_space_blocks_deliveries_and_new_webhooks(tmp_path: Path):
     assert output.read_text() == f"{created.json['detail']}\n"
 
 
-def test_host_without_disk_space_is_not_ready_if_postgresql_stores_the_deliveries(postgres_url: str, tmp_path: Path):
+def test_host_without_disk_space_is_not_ready_if_postgresql_stores_the_deliveries(postgres_url, tmp_path):
     data, away = tmp_path / "data", tmp_path / "away"
     with serving(data, database_url=postgres_url, performs_runs=False) as service:
         webhook = webhook_of(service)
 
-        def readiness() -> int:
+        def readiness():
             return service.request("GET", "/readyz").status
 
         # Without the directory, the free space can't be read, which counts as no space.

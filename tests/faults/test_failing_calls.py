@@ -2,7 +2,6 @@
 
 import os
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -35,7 +34,7 @@ def is_stored_whole(world: World, webhook: WebhookWithSecret) -> bool:
     return rows == ALL_ROWS
 
 
-def require_safe_retry(world: World, webhook: WebhookWithSecret, *, is_stored: bool) -> None:
+def require_safe_retry(world: World, webhook: WebhookWithSecret, *, is_stored: bool):
     """Fails unless a retry of the delivery and the next event are recorded."""
     assert world.post(webhook, EVENT).status == 202
     assert world.post(webhook, b'{"event": 2}').status == 202
@@ -43,7 +42,7 @@ def require_safe_retry(world: World, webhook: WebhookWithSecret, *, is_stored: b
 
 
 @pytest.mark.parametrize("failure", [Failure.BEFORE, Failure.AFTER, Failure.FROM_THEN_ON], ids=lambda each: each.name)
-def test_delivery_can_be_retried_after_any_failing_database_call(store_url: str, failure: Failure):
+def test_delivery_can_be_retried_after_any_failing_database_call(store_url, failure):
     failed_calls: list[str] = []
     failed_call: str | None = ""
     stored_with_503 = 0
@@ -70,7 +69,7 @@ def test_delivery_can_be_retried_after_any_failing_database_call(store_url: str,
     assert (stored_with_503 > 0) == (failure is Failure.AFTER)
 
 
-def test_delivery_can_be_retried_after_a_kill_before_any_database_call(store_url: str, tmp_path: Path):
+def test_delivery_can_be_retried_after_a_kill_before_any_database_call(store_url, tmp_path):
     stored_before_kill: list[bool] = []
     exit_code, output = 1, tmp_path / "output"
     with closing(World(store_url, webhooks_per_factory=CALLS_MAX)) as world:

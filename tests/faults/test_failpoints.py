@@ -1,9 +1,7 @@
 """The writer process crashes or fails at each step of an admission: the delivery is stored whole or not at all."""
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Literal
 
 import pytest
 
@@ -61,9 +59,7 @@ class FailingService:
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def failing_service(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[FailingService]:
+def failing_service(request, tmp_path_factory):
     directory = tmp_path_factory.mktemp("failpoints")
     server = request.getfixturevalue("postgres_server") if request.param == "postgres" else None
     url = server.create_database() if server is not None else None
@@ -84,9 +80,7 @@ def failing_service(
 
 @pytest.mark.parametrize("how", ["kill", "raise"])
 @pytest.mark.timeout(240)
-def test_delivery_can_be_retried_after_a_failure_at_any_admission_step(
-    failing_service: FailingService, how: Literal["kill", "raise"]
-):
+def test_delivery_can_be_retried_after_a_failure_at_any_admission_step(failing_service, how):
     failed_steps: list[str] = []
     with failing_service.service.management() as management:
         may = operator(management)
@@ -117,12 +111,12 @@ def test_delivery_can_be_retried_after_a_failure_at_any_admission_step(
     assert len(failed_steps) >= 7, "state, rate, identity, log, payload, run, COMMIT"
 
 
-def test_transaction_error_fails_only_the_deliveries_of_its_batch(failing_service: FailingService):
+def test_transaction_error_fails_only_the_deliveries_of_its_batch(failing_service):
     with ExitStack() as stack:
         management = stack.enter_context(failing_service.service.management())
         connections = [stack.enter_context(PersistentConnection(failing_service.service.port)) for _ in range(16)]
 
-        def deliver_to_new_webhooks(round_: int) -> tuple[list[WebhookWithSecret], list[int]]:
+        def deliver_to_new_webhooks(round_):
             """Deliver to a new webhook on each connection, while the first transaction fails. Returns the webhooks and
             the statuses."""
             may = operator(management)

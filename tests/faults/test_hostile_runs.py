@@ -66,17 +66,17 @@ signal.pause()
 """
 
 
-def serve_without_cgroup() -> None:
+def serve_without_cgroup():
     cgroup.MOUNT = "/nonexistent"  # type: ignore[misc]
     hookmill("serve")
 
 
-def serve() -> None:
+def serve():
     hookmill("serve")
 
 
 @pytest.fixture
-def host(tmp_path_factory) -> Iterator[Path]:
+def host(tmp_path_factory):
     """The directory of the service, on a small disk that other accounts can pass."""
     top = Path(tempfile.mkdtemp())
     top.chmod(0o711)
@@ -176,7 +176,7 @@ def runs_of(service: Service, runner: str) -> list[Run]:
 class HonestSender:
     """Delivers 20 times a second, and measures what the host has left. Each 20th delivery starts a run."""
 
-    def __init__(self, service: Service, webhook: WebhookWithSecret) -> None:
+    def __init__(self, service: Service, webhook: WebhookWithSecret):
         self._service, self._webhook = service, webhook
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._send), threading.Thread(target=self._measure)]
@@ -188,12 +188,12 @@ class HonestSender:
             thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_: object):
         self._stop.set()
         for thread in self._threads:
             thread.join()
 
-    def _send(self) -> None:
+    def _send(self):
         while not self._stop.wait(SECONDS_BETWEEN_DELIVERIES):
             number = len(self.answers)
             began = time.monotonic()
@@ -203,7 +203,7 @@ class HonestSender:
                 seconds = time.monotonic() - began
             self.answers.append((status, seconds - sum(stall_seconds)))
 
-    def _measure(self) -> None:
+    def _measure(self):
         while not self._stop.wait(0.005):
             status = os.statvfs(self._service.data_dir)
             self.free_bytes = min(self.free_bytes, status.f_bavail * status.f_frsize)
@@ -213,7 +213,7 @@ class HonestSender:
 @pytest.mark.proof
 @pytest.mark.parametrize("cgroups", CGROUPS)
 @pytest.mark.parametrize("resource", ["disk", "memory", "git"])
-def test_hostile_runs_stop_neither_deliveries_nor_other_runs(host: Path, resource: str, cgroups: str):
+def test_hostile_runs_stop_neither_deliveries_nor_other_runs(host, resource, cgroups):
     available = available_memory()
     memory_min_mb = available // MIB - MEMORY_MB if resource == "memory" else 1
     with (

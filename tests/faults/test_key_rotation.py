@@ -95,12 +95,12 @@ class Senders:
             for thread in threads:
                 thread.join()
 
-    def wait_for_deliveries(self, count: int) -> None:
+    def wait_for_deliveries(self, count: int):
         """Wait until this many further deliveries were accepted."""
         before = self.answers["202"]
         until(lambda: self.answers["202"] >= before + count, f"{count} more deliveries were accepted")
 
-    def _send(self, port: int) -> None:
+    def _send(self, port: int):
         number = 0
         with PersistentConnection(port) as connection:
             while not self._is_stopping.is_set():
@@ -116,7 +116,7 @@ class Senders:
                     self._is_stopping.wait(0.002)
 
 
-def add_unused_secrets(service: Service) -> None:
+def add_unused_secrets(service: Service):
     store = app.open_store(service.read_settings())
     try:
         with store.database.write() as tx:
@@ -128,13 +128,13 @@ def add_unused_secrets(service: Service) -> None:
         store.close()
 
 
-def rotate_by_command(service: Service) -> None:
+def rotate_by_command(service: Service):
     output = service.data_dir.with_name("output")
     command = Command(["keys", "rotate", "--yes"], service.environment(), service.data_dir, output)
     assert command.wait(60) == 0, output.read_text()
 
 
-def rotate_in_this_process(service: Service) -> None:
+def rotate_in_this_process(service: Service):
     with service.management() as management:
         rotate(service.read_settings(), management)
 
@@ -163,7 +163,7 @@ def start_services(stack: ExitStack, data_dir: Path, url: str | None, *, count: 
 
 
 @pytest.mark.parametrize("kind", [only_in_proof("sqlite"), "postgres"])
-def test_key_rotation_under_load_refuses_no_delivery(kind: str, tmp_path: Path, request: pytest.FixtureRequest):
+def test_key_rotation_under_load_refuses_no_delivery(kind, tmp_path, request):
     url = request.getfixturevalue("postgres_url") if kind == "postgres" else None
     data_dir = tmp_path / "data"
     with ExitStack() as stack:
@@ -235,8 +235,8 @@ class InterruptedRotation:
 
 
 @pytest.fixture
-def interrupted_rotation(store_url: str, tmp_path: Path) -> Iterator[InterruptedRotation]:
-    settings = Settings(data_dir=tmp_path / "data", database_url=store_url)  # type: ignore[arg-type]
+def interrupted_rotation(store_url, tmp_path):
+    settings = Settings(data_dir=tmp_path / "data", database_url=store_url)
     store = app.open_store(settings, create=True)
     management = app.build_management(settings, store)
     management.factories.set_up()
@@ -252,7 +252,7 @@ def interrupted_rotation(store_url: str, tmp_path: Path) -> Iterator[Interrupted
 
 
 @ON_POSTGRES_IN_PROOF
-def test_next_rotation_completes_one_that_was_killed_at_any_step(interrupted_rotation: InterruptedRotation):
+def test_next_rotation_completes_one_that_was_killed_at_any_step(interrupted_rotation):
     settings, values = interrupted_rotation.settings, interrupted_rotation.values
     fatal_steps: list[str] = []
     for number in range(1, STEPS_MAX):
@@ -283,7 +283,7 @@ def test_next_rotation_completes_one_that_was_killed_at_any_step(interrupted_rot
 # Ciphertexts in the wrong row
 
 
-def swap_ciphertexts(world: World, one: WebhookWithSecret, other: WebhookWithSecret) -> None:
+def swap_ciphertexts(world: World, one: WebhookWithSecret, other: WebhookWithSecret):
     with world.database.write() as tx:
         versions = [
             tx.one(
@@ -305,7 +305,7 @@ def swap_ciphertexts(world: World, one: WebhookWithSecret, other: WebhookWithSec
     world.possible_failure = ALTERED
 
 
-def test_only_webhooks_with_swapped_ciphertexts_become_unavailable(world: World):
+def test_only_webhooks_with_swapped_ciphertexts_become_unavailable(world):
     one, other, unchanged = (world.webhook(name) for name in ("one", "other", "unchanged"))
     swap_ciphertexts(world, one, other)
 
@@ -324,7 +324,7 @@ def test_only_webhooks_with_swapped_ciphertexts_become_unavailable(world: World)
     assert not any(secret in reason for reason in reasons for secret in (one.reveal(), other.reveal()))
 
 
-def test_rotation_repairs_a_webhook_with_a_damaged_secret(world: World):
+def test_rotation_repairs_a_webhook_with_a_damaged_secret(world):
     one, other = world.webhook("one"), world.webhook("other")
     swap_ciphertexts(world, one, other)
     new_process = world.another_process()
@@ -338,7 +338,7 @@ def test_rotation_repairs_a_webhook_with_a_damaged_secret(world: World):
 # Master keys in settings
 
 
-def test_rolling_restart_with_a_new_master_key_refuses_no_delivery(store_url: str):
+def test_rolling_restart_with_a_new_master_key_refuses_no_delivery(store_url):
     old, new = MasterKey(b"o" * 32), MasterKey(b"n" * 32)
     with open_database(store_url) as database, database.write() as tx:
         binding.bind_master_key(tx, KeyRing([old]))

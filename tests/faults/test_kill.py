@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -98,7 +97,7 @@ def audit_kills(services: Sequence[Service], title: str, url: str) -> AuditResul
 
 
 @pytest.mark.timeout(300)
-def test_kills_on_sqlite_lose_and_double_no_delivery_or_run(on_disk: Path):
+def test_kills_on_sqlite_lose_and_double_no_delivery_or_run(on_disk):
     with serving(on_disk / "data", **SETTINGS) as service:
         result = audit_kills([service], "SQLite, one process", service.read_settings().store_url())
         assert service.stop() == 0
@@ -110,7 +109,7 @@ def test_kills_on_sqlite_lose_and_double_no_delivery_or_run(on_disk: Path):
 
 @pytest.mark.timeout(300)
 @pytest.mark.proof
-def test_kills_on_postgresql_lose_and_double_no_delivery_or_run(tmp_path: Path, postgres_url: str):
+def test_kills_on_postgresql_lose_and_double_no_delivery_or_run(tmp_path, postgres_url):
     with ExitStack() as stack:
         services = [
             stack.enter_context(serving(tmp_path / name, database_url=postgres_url, master_key=SHARED_KEY, **SETTINGS))

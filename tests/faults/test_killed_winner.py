@@ -2,7 +2,6 @@
 
 import threading
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 from tests.faults.audit import count_rows
@@ -19,7 +18,7 @@ COPIES = 15
 SETTINGS: dict[str, Any] = {"deliveries_per_minute": 1_000, "performs_runs": False, "master_key": "A" * 43 + "="}
 
 
-def test_waiting_copy_is_accepted_if_the_process_of_the_first_is_killed(postgres_url: str, tmp_path: Path):
+def test_waiting_copy_is_accepted_if_the_process_of_the_first_is_killed(postgres_url, tmp_path):
     fault = AdmissionFault(tmp_path / "order")
     first_answers: list[Answer | None] = []
     with ExitStack() as stack:

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -91,7 +90,7 @@ class Move:
 
 
 @pytest.fixture
-def move(tmp_path: Path, postgres_url: str) -> Move:
+def move(tmp_path, postgres_url):
     """The move of an installation that has a few rows in each table."""
     settings = Settings(data_dir=tmp_path / "data")
     settings.data_dir.mkdir()
@@ -107,7 +106,7 @@ def move(tmp_path: Path, postgres_url: str) -> Move:
     ("step", "is_marked"),
     [only_in_proof("sqlite BEGIN", False), (BEFORE_SQLITE_IS_MARKED, False), (MARKED, True)],
 )
-def test_move_that_was_killed_left_everything_to_the_next_one(move: Move, step: str, is_marked: bool):
+def test_move_that_was_killed_left_everything_to_the_next_one(move, step, is_marked):
     before = rows_of_sqlite(move.sqlite)
 
     assert move.run(step) == -signal.SIGKILL
@@ -121,7 +120,7 @@ def test_move_that_was_killed_left_everything_to_the_next_one(move: Move, step: 
     assert "was moved to" in move.start_refusal()
 
 
-def test_move_that_was_killed_after_its_end_is_complete(move: Move):
+def test_move_that_was_killed_after_its_end_is_complete(move):
     before = rows_of_sqlite(move.sqlite)
 
     assert move.run(COMPLETE) == -signal.SIGKILL
@@ -133,7 +132,7 @@ def test_move_that_was_killed_after_its_end_is_complete(move: Move):
     assert "was moved to" in move.start_refusal()
 
 
-def test_running_move_blocks_the_service_and_other_moves(move: Move):
+def test_running_move_blocks_the_service_and_other_moves(move):
     process = start_paused(move)
 
     with pytest.raises(StoreUnavailable, match="locked"):
@@ -150,7 +149,7 @@ def test_running_move_blocks_the_service_and_other_moves(move: Move):
     assert rows_of_postgres(move.url) == rows_of_sqlite(move.sqlite)
 
 
-def lose_connection(move: Move, process: Forked) -> None:
+def lose_connection(move: Move, process: Forked):
     with psycopg.connect(move.url, autocommit=True) as connection:
         connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
@@ -158,12 +157,12 @@ def lose_connection(move: Move, process: Forked) -> None:
         )
 
 
-def press_ctrl_c(move: Move, process: Forked) -> None:
+def press_ctrl_c(move: Move, process: Forked):
     process.send_signal(signal.SIGINT)
 
 
 @pytest.mark.parametrize("interrupt", [lose_connection, press_ctrl_c])
-def test_interrupted_move_says_what_to_do(move: Move, interrupt: Callable[[Move, Forked], None]):
+def test_interrupted_move_says_what_to_do(move, interrupt):
     process = start_paused(move)
     interrupt(move, process)
     process.send_signal(signal.SIGCONT)
@@ -184,7 +183,7 @@ def start_paused(move: Move) -> Forked:
     return process
 
 
-def test_service_continues_on_postgresql_where_it_stopped_on_sqlite(tmp_path: Path, postgres_url: str):
+def test_service_continues_on_postgresql_where_it_stopped_on_sqlite(tmp_path, postgres_url):
     notes, block = tmp_path / "notes", tmp_path / "block"
     block.touch()
     command = f'echo "$HOOKMILL_RUN_ID $HOOKMILL_ATTEMPT" >> {notes}; [ -e {block} ] && sleep 600; true'

@@ -16,7 +16,7 @@ from tests.support.service import create_webhook, serving
 from tests.support.waiting import LONG_SECONDS, until
 
 
-def test_service_out_of_file_descriptors_answers_503_and_recovers(tmp_path: Path):
+def test_service_out_of_file_descriptors_answers_503_and_recovers(tmp_path):
     with serving(tmp_path / "data", performs_runs=False) as service, ExitStack() as stack:
         with service.management() as management:
             webhook = create_webhook(management, "source")
@@ -59,7 +59,7 @@ def get(connection: RawConnection, path: bytes) -> RawAnswer:
     return answer
 
 
-def test_open_files_limit_is_raised_and_partly_reserved_for_the_store(tmp_path: Path):
+def test_open_files_limit_is_raised_and_partly_reserved_for_the_store(tmp_path):
     limits = [(100, 4096), (256, 256), (100, 1_000_000)]
     _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     limits = [(soft, hard) for soft, hard in limits if hard_limit == resource.RLIM_INFINITY or hard <= hard_limit]
@@ -81,7 +81,7 @@ def _run_with_limits(soft: int, hard: int, output: Path) -> tuple[int, int, int]
     return raised, connections, original
 
 
-def _raise_limit(soft: int, hard: int) -> None:
+def _raise_limit(soft: int, hard: int):
     """Print the raised soft limit, the allowed connections, and the original soft limit."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     open_files.raise_open_files_limit()

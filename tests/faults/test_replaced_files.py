@@ -44,44 +44,44 @@ class Replacement:
     log_after_recovery: str = "accepts transactions again"
 
 
-def nothing(_data: Path) -> None:
+def nothing(_data: Path):
     pass
 
 
 def remove(*suffixes: str) -> Callable[[Path], None]:
-    def happen(data: Path) -> None:
+    def happen(data: Path):
         for suffix in suffixes:
             (data / f"hookmill.db{suffix}").unlink()
 
     return happen
 
 
-def replace_by_a_copy(data: Path) -> None:
+def replace_by_a_copy(data: Path):
     (data / "copy.db").rename(data / "hookmill.db")
 
 
-def move_away(data: Path) -> None:
+def move_away(data: Path):
     (data / "hookmill.db").rename(data / "away.db")
 
 
-def move_back(data: Path) -> None:
+def move_back(data: Path):
     (data / "away.db").rename(data / "hookmill.db")
 
 
-def restore_the_link(data: Path) -> None:
+def restore_the_link(data: Path):
     """Put the file with the 202s back. What was in its WAL must be in it."""
     (data / "link.db").rename(data / "hookmill.db")
     for suffix in ("-wal", "-shm"):
         (data / f"hookmill.db{suffix}").unlink(missing_ok=True)
 
 
-def exchange_directories(data: Path) -> None:
+def exchange_directories(data: Path):
     data.rename(data.with_name("away"))
     data.mkdir(mode=0o700)
     shutil.copyfile(migrated_sqlite_file(), data / "hookmill.db")
 
 
-def exchange_back(data: Path) -> None:
+def exchange_back(data: Path):
     data.rename(data.with_name("other"))
     data.with_name("away").rename(data)
 
@@ -123,7 +123,7 @@ REPLACEMENTS = {
         *(pytest.param(name, True, marks=pytest.mark.proof) for name in REPLACEMENTS),
     ],
 )
-def test_no_delivery_is_accepted_into_replaced_files(name: str, performs_runs: bool, tmp_path: Path):
+def test_no_delivery_is_accepted_into_replaced_files(name, performs_runs, tmp_path):
     replacement = REPLACEMENTS[name]
     data = tmp_path / "disk" / "data" if replacement.has_own_disk else tmp_path / "data"
     with ExitStack() as resources:
@@ -139,7 +139,7 @@ def test_no_delivery_is_accepted_into_replaced_files(name: str, performs_runs: b
             source.backup(to)
         os.link(data / "hookmill.db", data / "link.db")
 
-        def new_event(_: random.Random, number: int) -> Event:
+        def new_event(_, number):
             return Event(webhook, b'{"number": %d}' % number)
 
         with LoadGenerator([service.port], new_event, random.Random(1), per_second=100, senders=8) as load:
@@ -179,7 +179,7 @@ def test_no_delivery_is_accepted_into_replaced_files(name: str, performs_runs: b
 
 
 @pytest.mark.parametrize("performs_runs", [False, pytest.param(True, marks=pytest.mark.proof)])
-def test_no_delivery_is_accepted_after_older_content_was_copied_into_the_database(performs_runs: bool, tmp_path: Path):
+def test_no_delivery_is_accepted_after_older_content_was_copied_into_the_database(performs_runs, tmp_path):
     data = tmp_path / "data"
     with serving(data, performs_runs=performs_runs, deliveries_per_minute=100_000) as service:
         webhook = webhook_of(service)
@@ -192,7 +192,7 @@ def test_no_delivery_is_accepted_after_older_content_was_copied_into_the_databas
         service.stop()
         service.start()
 
-        def new_event(_: random.Random, number: int) -> Event:
+        def new_event(_, number):
             return Event(webhook, b'{"number": %d}' % number)
 
         with LoadGenerator([service.port], new_event, random.Random(1), per_second=100, senders=8) as load:
@@ -220,7 +220,7 @@ def test_no_delivery_is_accepted_after_older_content_was_copied_into_the_databas
     assert is_intact(data / "hookmill.db")
 
 
-def test_change_of_a_webhook_is_refused_while_the_database_is_replaced(tmp_path: Path):
+def test_change_of_a_webhook_is_refused_while_the_database_is_replaced(tmp_path):
     data = tmp_path / "data"
     with serving(data, performs_runs=False) as service:
         with service.management() as management:
@@ -228,7 +228,7 @@ def test_change_of_a_webhook_is_refused_while_the_database_is_replaced(tmp_path:
                 management.access.operator_of_team(), "a manager", Role.MANAGER, factory="default"
             ).token.reveal()
 
-        def create(name: str) -> int:
+        def create(name):
             return service.request(
                 "POST",
                 "/api/v1/factories/default/webhooks",
@@ -250,7 +250,7 @@ def test_change_of_a_webhook_is_refused_while_the_database_is_replaced(tmp_path:
     assert names == {"first", "before", "after"}
 
 
-def test_killed_service_does_not_use_the_wal_of_a_replaced_database(tmp_path: Path):
+def test_killed_service_does_not_use_the_wal_of_a_replaced_database(tmp_path):
     data = tmp_path / "data"
     with serving(data, performs_runs=False) as service:
         webhook = webhook_of(service)
@@ -266,7 +266,7 @@ def test_killed_service_does_not_use_the_wal_of_a_replaced_database(tmp_path: Pa
     assert is_intact(data / "hookmill.db")
 
 
-def test_command_does_not_open_a_database_whose_wal_was_removed(tmp_path: Path):
+def test_command_does_not_open_a_database_whose_wal_was_removed(tmp_path):
     data = tmp_path / "data"
     with serving(data, performs_runs=False) as service:
         webhook = webhook_of(service)
@@ -282,7 +282,7 @@ def test_command_does_not_open_a_database_whose_wal_was_removed(tmp_path: Path):
     assert len(log) == 1
 
 
-def test_second_service_is_refused_although_the_lock_files_are_removed(tmp_path: Path):
+def test_second_service_is_refused_although_the_lock_files_are_removed(tmp_path):
     data = tmp_path / "data"
     with serving(data, performs_runs=False) as service:
         webhook = webhook_of(service)
@@ -294,7 +294,7 @@ def test_second_service_is_refused_although_the_lock_files_are_removed(tmp_path:
         assert status_of_a_delivery(service, webhook) == 202
 
 
-def test_only_a_migration_creates_a_database(tmp_path: Path):
+def test_only_a_migration_creates_a_database(tmp_path):
     path = tmp_path / "hookmill.db"
     with (
         Database(sqlite_url(path)) as database,
@@ -317,7 +317,7 @@ def status_of_a_delivery(service: Service, webhook: WebhookWithSecret) -> int:
     return answer.status
 
 
-def require_recovery(service: Service, webhook: WebhookWithSecret) -> None:
+def require_recovery(service: Service, webhook: WebhookWithSecret):
     until(
         lambda: status_of_a_delivery(service, webhook) == 202,
         lambda: f"a delivery is accepted:\n{service.log()}",

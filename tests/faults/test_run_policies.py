@@ -32,7 +32,7 @@ FINAL_STATES: Final = {state for state in RunState if state.is_final}
 class ServiceWithWorkers:
     """A service on PostgreSQL that performs no runs, and three workers that perform them."""
 
-    def __init__(self, service: Service, management: Management, stack: ExitStack, directory: Path) -> None:
+    def __init__(self, service: Service, management: Management, stack: ExitStack, directory: Path):
         self.service = service
         self.management = management
         self.may = operator(management)
@@ -120,7 +120,7 @@ def last_replacement(run: Run, by_id: dict[RunKey, Run]) -> Run:
 
 
 @pytest.mark.parametrize("when_busy", [only_in_proof("queue"), only_in_proof("skip"), "replace"])
-def test_no_key_has_more_active_runs_than_its_limit(postgres_store: str, tmp_path: Path, when_busy: str):
+def test_no_key_has_more_active_runs_than_its_limit(postgres_store, tmp_path, when_busy):
     with service_with_workers(postgres_store, tmp_path) as service:
         webhook = service.webhook({"concurrency": {"key": "/pr", "when_busy": when_busy}})
         groups = service.deliver_with_a_kill(webhook)
@@ -149,7 +149,7 @@ def test_no_key_has_more_active_runs_than_its_limit(postgres_store: str, tmp_pat
 
 
 @pytest.mark.proof
-def test_debounced_deliveries_start_one_run_per_key(postgres_store: str, tmp_path: Path):
+def test_debounced_deliveries_start_one_run_per_key(postgres_store, tmp_path):
     with service_with_workers(postgres_store, tmp_path) as service:
         policy = {"concurrency": {"key": "/pr"}, "debounce": {"seconds": QUIET_SECONDS, "max_seconds": 60}}
         groups = service.deliver_with_a_kill(service.webhook(policy))

@@ -27,7 +27,7 @@ LINE_STEPS = {
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("situation", list(Situation))
-def test_sigterm_at_any_line_stops_the_server(situation: Situation, tmp_path: Path):
+def test_sigterm_at_any_line_stops_the_server(situation, tmp_path):
     output = tmp_path / "output"
     arguments = (LINE_STEPS[situation], situation, free_port())
     Forked(stop_server_at_every_line, arguments, os.environ, tmp_path, output).wait(280)
@@ -35,7 +35,7 @@ def test_sigterm_at_any_line_stops_the_server(situation: Situation, tmp_path: Pa
     assert count_trials(output) * LINE_STEPS[situation] > 20
 
 
-def test_sigterm_at_any_line_stops_a_worker(tmp_path: Path):
+def test_sigterm_at_any_line_stops_a_worker(tmp_path):
     output = tmp_path / "output"
     Forked(stop_worker_at_every_line, (), os.environ, tmp_path, output).wait(60)
 
@@ -44,7 +44,7 @@ def test_sigterm_at_any_line_stops_a_worker(tmp_path: Path):
 
 # SIGHUP: the terminal is closed.
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
-def test_signal_of_a_terminal_stops_all_processes_without_an_error(tmp_path: Path, number: signal.Signals):
+def test_signal_of_a_terminal_stops_all_processes_without_an_error(tmp_path, number):
     service = Service(tmp_path / "data").start()
     assert service.process is not None
 
@@ -56,7 +56,7 @@ def test_signal_of_a_terminal_stops_all_processes_without_an_error(tmp_path: Pat
     assert '"level": "error"' not in service.log()
 
 
-def test_closed_terminal_stops_a_separate_worker(tmp_path: Path, postgres_url: str):
+def test_closed_terminal_stops_a_separate_worker(tmp_path, postgres_url):
     with serving(tmp_path / "data", database_url=postgres_url, performs_runs=False) as service:
         (tmp_path / "output").touch()
         worker = Command(["worker"], service.environment(), tmp_path, tmp_path / "output")
@@ -66,12 +66,12 @@ def test_closed_terminal_stops_a_separate_worker(tmp_path: Path, postgres_url: s
         assert worker.wait(LONG_SECONDS) == 0, (tmp_path / "output").read_text()
 
 
-def serve_with_nohup() -> None:
+def serve_with_nohup():
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     hookmill("serve")
 
 
-def test_service_with_nohup_survives_its_terminal(tmp_path: Path):
+def test_service_with_nohup_survives_its_terminal(tmp_path):
     service = Service(tmp_path / "data", port=free_port())
     service.data_dir.mkdir()
     process = Forked(serve_with_nohup, (), service.environment(), service.data_dir, service.log_path)

@@ -6,9 +6,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack, suppress
-from pathlib import Path
 
 import pytest
 
@@ -36,13 +34,13 @@ RECOVERY_SECONDS_MAX = 30.0
 
 
 @pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
+def service(tmp_path):
     with serving(tmp_path / "data", deliveries_per_minute=100_000) as service:
         yield service
 
 
 @pytest.fixture
-def webhook(service: Service) -> WebhookWithSecret:
+def webhook(service):
     with service.management() as management:
         return create_webhook(management, "source")
 
@@ -97,7 +95,7 @@ def _refuses_connections(service: Service) -> bool:
 
 @pytest.mark.timeout(240)
 @pytest.mark.proof
-def test_stops_under_load_lose_and_double_no_delivery_or_run(tmp_path: Path):
+def test_stops_under_load_lose_and_double_no_delivery_or_run(tmp_path):
     with serving(tmp_path / "data", deliveries_per_minute=100_000, runs_at_once=24) as service:
         with service.management() as management:
             may = operator(management)
@@ -143,7 +141,7 @@ def test_all_processes_end_after_their_supervisor_was_killed(service, webhook):
     is_over = threading.Event()
 
     # A connection in use must not keep an orphaned process running.
-    def keep_sending() -> None:
+    def keep_sending():
         number = 0
         with PersistentConnection(service.port, seconds=5) as connection:
             while not is_over.wait(0.05):
@@ -197,7 +195,7 @@ def test_deliveries_are_accepted_again_soon_after_a_process_was_killed(service, 
     until(lambda: len(parts_of(service)[part]) == 1, "the previous processes have ended")
 
 
-def wait_until_accepted(service: Service, webhook: WebhookWithSecret) -> None:
+def wait_until_accepted(service: Service, webhook: WebhookWithSecret):
     until(
         lambda: is_accepted(service, webhook, b"[%d]" % time.time_ns()),
         "a delivery is accepted",
@@ -257,7 +255,7 @@ def test_incomplete_request_is_not_recorded_if_the_ingress_is_killed(service, we
         kill_part(service, Part.INGRESS)
         assert connection.read_answer() is None
 
-    def is_retry_accepted() -> bool:
+    def is_retry_accepted():
         answer = exchange(service.port, request)
         # Until there is another ingress, no answer comes. Until there is another writer, the answer is 503.
         assert answer is None or answer.status in {202, 503}

@@ -53,7 +53,7 @@ def trace_deliveries(directory: Path, faults: Mapping[str, str]) -> TracedDelive
     return deliveries
 
 
-def deliver(service: Service, webhook: WebhookWithSecret, bodies: dict[str, str]) -> None:
+def deliver(service: Service, webhook: WebhookWithSecret, bodies: dict[str, str]):
     with PersistentConnection(service.port) as connection:
         for _ in range(DELIVERIES_EACH):
             text = secrets.token_hex(16)
@@ -63,7 +63,7 @@ def deliver(service: Service, webhook: WebhookWithSecret, bodies: dict[str, str]
             bodies[answer.delivery_id] = text
 
 
-def test_log_is_synced_to_disk_before_every_202(tmp_path: Path):
+def test_log_is_synced_to_disk_before_every_202(tmp_path):
     deliveries = trace_deliveries(tmp_path, {})
 
     assert deliveries.unsynced == set()
@@ -71,13 +71,13 @@ def test_log_is_synced_to_disk_before_every_202(tmp_path: Path):
 
 @pytest.mark.proof
 @pytest.mark.parametrize("synchronous", ["OFF", "NORMAL"])
-def test_trace_shows_a_store_that_does_not_sync(tmp_path: Path, synchronous: str):
+def test_trace_shows_a_store_that_does_not_sync(tmp_path, synchronous):
     deliveries = trace_deliveries(tmp_path, {"PRAGMAS": f"PRAGMA synchronous = {synchronous}"})
 
     assert len(deliveries.unsynced) > 0.9 * len(deliveries.answered)
 
 
-def test_delivery_is_not_answered_202_if_its_sync_fails(tmp_path: Path):
+def test_delivery_is_not_answered_202_if_its_sync_fails(tmp_path):
     # Three syncs of the writer process fail, beginning with its third one.
     trace = tmp_path / "trace"
     failing_syncs = f"{strace()} -f -o {trace} -e trace=fdatasync -e inject=fdatasync:error=EIO:when=3..5"

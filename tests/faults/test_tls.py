@@ -6,7 +6,6 @@ import socket
 import ssl
 import struct
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -55,7 +54,7 @@ def certificate_for_this_host() -> tuple[str, str]:
 class TlsProxy:
     """Accepts TLS connections for a PostgreSQL on this machine, because the one of the tests may lack TLS."""
 
-    def __init__(self, target: int, certificate: Path) -> None:
+    def __init__(self, target: int, certificate: Path):
         self._target = target
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._context.load_cert_chain(certificate)
@@ -70,16 +69,16 @@ class TlsProxy:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_: object):
         self._listener.close()
 
-    def _accept(self) -> None:
+    def _accept(self):
         with suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
                 threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
-    def _serve(self, client: socket.socket) -> None:
+    def _serve(self, client: socket.socket):
         # A client that is killed may send only a part.
         errors = (OSError, ValueError, struct.error)
         with client, suppress(*errors), socket.create_connection(("127.0.0.1", self._target)) as server:
@@ -99,7 +98,7 @@ class TlsProxy:
                 answers.join()
 
 
-def _forward(source: socket.socket, target: socket.socket) -> None:
+def _forward(source: socket.socket, target: socket.socket):
     with suppress(OSError):
         while chunk := source.recv(65_536):
             target.sendall(chunk)
@@ -116,7 +115,7 @@ class EncryptedDatabase:
 
 
 @pytest.fixture
-def encrypted_database(postgres_url: str, tmp_path: Path) -> Iterator[EncryptedDatabase]:
+def encrypted_database(postgres_url, tmp_path):
     certificate, key = certificate_for_this_host()
     root_certificate, chain = tmp_path / "root.crt", tmp_path / "server.pem"
     root_certificate.write_text(certificate)
@@ -128,13 +127,13 @@ def encrypted_database(postgres_url: str, tmp_path: Path) -> Iterator[EncryptedD
         yield EncryptedDatabase(proxy, url, root_certificate)
 
 
-def test_tls_parameters_apply_to_every_connection(encrypted_database: EncryptedDatabase, tmp_path: Path):
+def test_tls_parameters_apply_to_every_connection(encrypted_database, tmp_path):
     url = f"{encrypted_database.url}?sslmode=verify-full&sslrootcert={encrypted_database.root_certificate}"
     with serving(tmp_path / "data", database_url=url) as service:
         webhook, _ = automated_webhook_of(service)
         assert service.post(webhook).status == 202
 
-        def has_succeeded() -> bool:
+        def has_succeeded():
             with service.management() as management:
                 return [run.state for run in management.runs.newest(operator(management))] == ["succeeded"]
 
@@ -144,14 +143,12 @@ def test_tls_parameters_apply_to_every_connection(encrypted_database: EncryptedD
     assert encrypted_database.proxy.application_names == {"hookmill"}
 
 
-def test_wrong_tls_parameters_are_refused_without_showing_the_password(
-    encrypted_database: EncryptedDatabase, tmp_path: Path
-):
+def test_wrong_tls_parameters_are_refused_without_showing_the_password(encrypted_database, tmp_path):
     other_certificate, missing_file = tmp_path / "other.crt", tmp_path / "missing.crt"
     other_certificate.write_text(certificate_for_this_host()[0])
     output = tmp_path / "output"
 
-    def migrate(parameters: str) -> str:
+    def migrate(parameters):
         """The output of a `hookmill migrate` that fails."""
         output.write_text("")
         environment = os.environ | {

@@ -3,7 +3,6 @@ host finishes the runs."""
 
 import random
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -14,7 +13,6 @@ from tests.faults.senders import LoadGenerator
 from tests.faults.two_hosts import HookmillHost, TwoHosts, two_hosts
 from tests.runs.worker import microseconds
 from tests.support.counts import count
-from tests.support.postgres import Postgres
 from tests.support.waiting import until
 
 ROUNDS = count(10, usually=1)
@@ -27,7 +25,7 @@ PACKAGE_FILES = {"envelope.json", "envelope.txt", "event-payload.json", "prompt.
 
 
 @pytest.fixture
-def site(postgres_server: Postgres, migrated_postgres: str, tmp_path_factory) -> Iterator[TwoHosts]:
+def site(postgres_server, migrated_postgres, tmp_path_factory):
     url = postgres_server.create_database(template=migrated_postgres)
     settings = {"deliveries_per_minute": 100_000, "runs_at_once": 8, "run_attempts_max": 100}
     with two_hosts(url, tmp_path_factory.mktemp("hosts"), **settings) as site:
@@ -48,7 +46,7 @@ def choose_lost_host(site: TwoHosts, runs: list[str]) -> tuple[HookmillHost, Hoo
     return lost, survivor, [run for run in runs if rows[run].host == lost.name]
 
 
-def require_live_output(site: TwoHosts, runs: list[str], *hosts: HookmillHost, attempt: int) -> None:
+def require_live_output(site: TwoHosts, runs: list[str], *hosts: HookmillHost, attempt: int):
     """Fails unless each of these hosts shows the output of running commands, in the API and in the dashboard."""
     for run in runs:
         row = site.runs[run]
@@ -59,7 +57,7 @@ def require_live_output(site: TwoHosts, runs: list[str], *hosts: HookmillHost, a
             assert f">{output}</pre>" in site.page(host, run)
 
 
-def finish_on(site: TwoHosts, survivor: HookmillHost, runs: list[str], *, lost_at: float) -> None:
+def finish_on(site: TwoHosts, survivor: HookmillHost, runs: list[str], *, lost_at: float):
     """Wait until the remaining host performs the second attempt of each run. Then let the runs end, and wait for it."""
 
     def is_taken_over(run: str) -> bool:
@@ -76,7 +74,7 @@ def finish_on(site: TwoHosts, survivor: HookmillHost, runs: list[str], *, lost_a
     assert seconds < TAKEOVER_SECONDS_MAX
 
 
-def require_that_nothing_is_lost_or_doubled(site: TwoHosts, load: LoadGenerator) -> None:
+def require_that_nothing_is_lost_or_doubled(site: TwoHosts, load: LoadGenerator):
     print(dict(load.answers))
     assert load.unexpected_answers == []
     result = audit(site.url, site.events)
@@ -87,7 +85,7 @@ def require_that_nothing_is_lost_or_doubled(site: TwoHosts, load: LoadGenerator)
     assert {name: count for name, count in attempt_violations.items() if count} == {}
 
 
-def require_files_on_both_hosts(site: TwoHosts) -> None:
+def require_files_on_both_hosts(site: TwoHosts):
     """Fails unless both hosts show the output and the files of each run's latest attempt."""
     run_by_commands = {line.split()[0] for line in site.notes.read_text().splitlines()}
     for run, row in site.runs.items():
@@ -127,7 +125,7 @@ def stored_rows(site: TwoHosts, runs: list[str]) -> list[dict[str, object]]:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("number", range(ROUNDS))
-def test_host_that_is_cut_off_and_killed_loses_and_doubles_no_run(site: TwoHosts, number: int):
+def test_host_that_is_cut_off_and_killed_loses_and_doubles_no_run(site, number):
     runs = site.start_gated_runs(GATED_RUNS)
     lost, survivor, lost_runs = choose_lost_host(site, runs)
     require_live_output(site, runs, lost, survivor, attempt=1)
@@ -156,7 +154,7 @@ def test_host_that_is_cut_off_and_killed_loses_and_doubles_no_run(site: TwoHosts
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("number", range(ROUNDS))
 @pytest.mark.proof
-def test_host_that_was_cut_off_and_frozen_overwrites_no_result(site: TwoHosts, number: int):
+def test_host_that_was_cut_off_and_frozen_overwrites_no_result(site, number):
     runs = site.start_gated_runs(GATED_RUNS)
     lost, survivor, lost_runs = choose_lost_host(site, runs)
 

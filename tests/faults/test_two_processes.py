@@ -28,7 +28,6 @@ from tests.faults.senders import (
 )
 from tests.support.automations import automation_changed, automation_created
 from tests.support.counts import count, only_in_proof
-from tests.support.postgres import Postgres
 from tests.support.service import Answer, Service, create_webhook, operator, serving
 from tests.support.triggers import received
 from tests.support.waiting import until
@@ -81,7 +80,7 @@ def paired(directory: Path, url: str, *, services: int, **settings: Any) -> Iter
 
 
 @pytest.fixture(scope="module")
-def pair(postgres_server: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+def pair(postgres_server, tmp_path_factory):
     """Two services with a rate limit that no test reaches."""
     url = postgres_server.create_database()
     directory = tmp_path_factory.mktemp("pair")
@@ -90,14 +89,14 @@ def pair(postgres_server: Postgres, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture(params=["two services", only_in_proof("one service of two processes")])
-def rate_limited_pair(request: pytest.FixtureRequest, postgres_url: str, tmp_path: Path) -> Iterator[Pair]:
+def rate_limited_pair(request, postgres_url, tmp_path):
     if request.param == "two services":
         yield from paired(tmp_path, postgres_url, services=2, deliveries_per_minute=LIMIT)
     else:
         yield from paired(tmp_path, postgres_url, services=1, processes=2, deliveries_per_minute=LIMIT)
 
 
-def test_60_of_200_attempts_in_ten_seconds_are_accepted(rate_limited_pair: Pair):
+def test_60_of_200_attempts_in_ten_seconds_are_accepted(rate_limited_pair):
     with rate_limited_pair.management() as management:
         may = operator(management)
         webhooks = [management.webhooks.create(may, {"name": f"busy-{number}"}) for number in range(5)]
@@ -105,7 +104,7 @@ def test_60_of_200_attempts_in_ten_seconds_are_accepted(rate_limited_pair: Pair)
     retry_after: list[int] = []
     lock = threading.Lock()
 
-    def send(webhook: WebhookWithSecret, share: int) -> None:
+    def send(webhook, share):
         with ExitStack() as stack:
             connections = [stack.enter_context(PersistentConnection(port)) for port in rate_limited_pair.ports]
             for number in range(share, ATTEMPTS, 4):
@@ -132,7 +131,7 @@ def test_60_of_200_attempts_in_ten_seconds_are_accepted(rate_limited_pair: Pair)
 
 
 @pytest.mark.parametrize("identified_by", ["id", "body"])
-def test_one_of_16_simultaneous_copies_is_accepted(pair: Pair, identified_by: str):
+def test_one_of_16_simultaneous_copies_is_accepted(pair, identified_by):
     with pair.management() as management:
         webhook = create_webhook(management, f"copies identified by {identified_by}")
     rounds = ROUNDS // 2
@@ -182,7 +181,7 @@ class Attempt:
 class ConcurrentSenders:
     """Senders that deliver to every process during the changes of a test, with short pauses, while the block runs."""
 
-    def __init__(self, pair: Pair, choose_target: Callable[[random.Random], Target]) -> None:
+    def __init__(self, pair: Pair, choose_target: Callable[[random.Random], Target]):
         self._pair = pair
         self._choose_target = choose_target
         self._is_over = threading.Event()
@@ -194,12 +193,12 @@ class ConcurrentSenders:
             thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_: object):
         self._is_over.set()
         for thread in self._threads:
             thread.join(30)
 
-    def wait_for_attempt(self) -> None:
+    def wait_for_attempt(self):
         """Wait until an attempt that begins after this call has ended."""
         called_at = time.monotonic()
         until(
@@ -207,7 +206,7 @@ class ConcurrentSenders:
             "an attempt has ended",
         )
 
-    def _send(self, number: int) -> None:
+    def _send(self, number: int):
         chance = random.Random(number)
         with PersistentConnection(self._pair.ports[number % 2]) as connection:
             while not self._is_over.is_set():
@@ -235,14 +234,14 @@ def new_webhook(management: Management, name: str) -> tuple[MayManage, WebhookWi
     return may, management.webhooks.create(may, {"name": name})
 
 
-def test_rotated_secret_is_rejected_immediately_in_all_processes(pair: Pair):
+def test_rotated_secret_is_rejected_immediately_in_all_processes(pair):
     with pair.management() as management:
         may, webhook = new_webhook(management, "rotated")
         tokens = [webhook.reveal()]
         called_at: list[float] = [0.0]
         returned_at: list[float] = [0.0]
 
-        def choose_target(chance: random.Random) -> Target:
+        def choose_target(chance):
             newest = len(tokens) - 1
             number = max(0, newest - (chance.random() < 0.3))
             return Target(webhook, tokens[number], number)
@@ -275,7 +274,7 @@ def test_rotated_secret_is_rejected_immediately_in_all_processes(pair: Pair):
     )
 
 
-def test_disabled_webhook_accepts_no_delivery_in_any_process(pair: Pair):
+def test_disabled_webhook_accepts_no_delivery_in_any_process(pair):
     spans: list[tuple[bool, float, float]] = []
     with pair.management() as management:
         may, webhook = new_webhook(management, "toggled")
@@ -318,7 +317,7 @@ def attempts_by_state(
     return by_state
 
 
-def test_deleted_webhook_accepts_no_delivery_in_any_process(pair: Pair):
+def test_deleted_webhook_accepts_no_delivery_in_any_process(pair):
     with pair.management() as management:
         may = operator(management)
         webhooks = [management.webhooks.create(may, {"name": f"deleted-{number}"}) for number in range(ROUNDS)]
@@ -328,7 +327,7 @@ def test_deleted_webhook_accepts_no_delivery_in_any_process(pair: Pair):
         returned_at = [float("inf")] * ROUNDS
         newest = 0
 
-        def choose_target(chance: random.Random) -> Target:
+        def choose_target(chance):
             number = max(0, newest - (chance.random() < 0.3))
             return Target(webhooks[number], webhooks[number].reveal(), number)
 
@@ -353,7 +352,7 @@ def test_deleted_webhook_accepts_no_delivery_in_any_process(pair: Pair):
     assert Counter(bytes(row["delivery_id"]) for row in runs) == Counter(accepted), "each 202 has its run"
 
 
-def test_disabled_automation_starts_no_run_in_any_process(pair: Pair):
+def test_disabled_automation_starts_no_run_in_any_process(pair):
     spans: list[tuple[bool, float, float]] = []
     with pair.management() as management:
         may, webhook = new_webhook(management, "automated")
@@ -379,18 +378,18 @@ def test_disabled_automation_starts_no_run_in_any_process(pair: Pair):
     assert {run_counts[delivery_key(attempt.answer.delivery_id)] for attempt in by_state[False]} == {0}
 
 
-def test_run_records_the_version_whose_filter_matched_its_delivery(pair: Pair):
+def test_run_records_the_version_whose_filter_matched_its_delivery(pair):
     sides = ("left", "right")
     with pair.management() as management:
         may, webhook = new_webhook(management, "edited")
 
-        def triggers(side: str) -> list[object]:
+        def triggers(side):
             filter_ = {"webhook_ids": [webhook.webhook.uid], "payload": {"side": [side]}}
             return [{"provider": "webhook", "event": "received", "filter": filter_}]
 
         automation = automation_created(management, may, "edited", triggers=triggers(sides[0]))
 
-        def new_event(chance: random.Random, number: int) -> Event:
+        def new_event(chance, number):
             return Event(webhook, b'{"number": %d, "side": "%s"}' % (number, chance.choice(sides).encode()))
 
         with LoadGenerator(pair.ports, new_event, random.Random(8), senders=CONCURRENT_SENDERS, per_second=200) as load:

@@ -67,7 +67,7 @@ class HookmillHost:
     def worker(self) -> ProcessOnHost:
         return self.processes[1]
 
-    def start(self) -> None:
+    def start(self):
         """Start the service and the worker. Their logs are `service.log` and `worker.log` in the data directory."""
         data_dir = self.service.data_dir
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -82,7 +82,7 @@ class HookmillHost:
         except OSError:
             return False
 
-    def wait_until_ready(self) -> None:
+    def wait_until_ready(self):
         until(self.is_ready, lambda: f"{self.name} is ready: {self.log()}", seconds=READY_SECONDS)
 
     def log(self) -> str:
@@ -131,7 +131,7 @@ class TwoHosts:
         """Whether the attempt's command has ended by itself."""
         return f"{run} {attempt}" in (self.directory / "ended").read_text().splitlines()
 
-    def let_end(self, run: str, attempt: int) -> None:
+    def let_end(self, run: str, attempt: int):
         """Let the command of a gated run end."""
         (self.directory / "gates" / f"{run} {attempt}").touch()
 

@@ -1,6 +1,5 @@
 """One running service for all tests of a process, with rate limits that no test reaches."""
 
-from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from hookmill.domain.webhook import AuthMode
 from hookmill.management import Management
 from tests.http.hostile_requests import Target
-from tests.support.service import Service, operator, serving
+from tests.support.service import operator, serving
 
 UNLIMITED: Final[dict[str, Any]] = {
     "deliveries_per_minute": 100_000,
@@ -21,19 +20,19 @@ UNLIMITED: Final[dict[str, Any]] = {
 
 
 @pytest.fixture(scope="session")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def service(tmp_path_factory):
     with serving(tmp_path_factory.mktemp("service"), **UNLIMITED) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
-def management(service: Service) -> Iterator[Management]:
+def management(service):
     with service.management() as operations:
         yield operations
 
 
 @pytest.fixture(scope="session")
-def target(management: Management) -> Target:
+def target(management):
     return new_target(management)
 
 

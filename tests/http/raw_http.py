@@ -24,7 +24,7 @@ class RawAnswer:
 class RawConnection:
     """One connection to the service. Reads raise `ServerHangs` at its deadline."""
 
-    def __init__(self, port: int, *, seconds: float = 10.0) -> None:
+    def __init__(self, port: int, *, seconds: float = 10.0):
         """The deadline is in this many seconds, for everything that happens on the connection."""
         self._deadline = time.monotonic() + seconds
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=seconds)
@@ -47,14 +47,14 @@ class RawConnection:
             return False
         return True
 
-    def half_close(self) -> None:
+    def half_close(self):
         """Send no more, but still read."""
         try:
             self._socket.shutdown(socket.SHUT_WR)
         except OSError:
             pass
 
-    def reset(self) -> None:
+    def reset(self):
         """Reset the connection."""
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
         self._socket.close()
@@ -88,13 +88,13 @@ class RawConnection:
             pass
         return not self._unread
 
-    def close(self) -> None:
+    def close(self):
         self._socket.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_: object):
         self.close()
 
     def _read_head(self) -> tuple[int, dict[str, str], bytes] | None:

@@ -3,10 +3,9 @@
 import asyncio
 import selectors
 import socket
-import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Final
 from urllib.parse import urlencode
@@ -15,7 +14,7 @@ import pytest
 
 from hookmill.app.connections import CROWDED_SECONDS
 from hookmill.domain.permission import Role
-from hookmill.management import Management, WebhookWithSecret
+from hookmill.management import Management
 from tests.dashboard.client import FORM, PASSWORD
 from tests.http.conftest import UNLIMITED
 from tests.http.test_floods import in_background, memory_growth, valid_sender
@@ -31,7 +30,7 @@ ATTACK_SECONDS: Final = count(40, usually=2)
 
 
 @pytest.fixture(scope="module")
-def small_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def small_service(tmp_path_factory):
     """A service that accepts fewer connections than the attacks open."""
     with serving(
         tmp_path_factory.mktemp("small"), **UNLIMITED, test_files_max=FILES_MAX, trusted_proxies="127.0.0.1"
@@ -40,7 +39,7 @@ def small_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]
 
 
 @pytest.fixture(scope="module")
-def management(small_service: Service) -> Iterator[Management]:
+def management(small_service):
     with small_service.management() as operations:
         yield operations
 
@@ -50,7 +49,7 @@ def webhook(management: Management) -> WebhookWithSecret:
     return create_webhook(management, "valid")
 
 
-def test_unfinished_forms_delay_no_delivery(small_service: Service, webhook: WebhookWithSecret):
+def test_unfinished_forms_delay_no_delivery(small_service, webhook):
     with valid_sender(small_service, webhook, pause_seconds=0.05) as answer_seconds:
         attack(small_service, 600, form_head("/sign-in", 16_000) + b"email=a")
 
@@ -58,9 +57,7 @@ def test_unfinished_forms_delay_no_delivery(small_service: Service, webhook: Web
 
 
 @pytest.mark.parametrize("path", ["/sign-in", "/welcome/unknown", "/f/default/webhooks/new"])
-def test_forms_of_unauthenticated_clients_use_little_memory(
-    small_service: Service, webhook: WebhookWithSecret, path: str
-):
+def test_forms_of_unauthenticated_clients_use_little_memory(small_service, webhook, path):
     form = form_head(path, MEGABYTE) + b"email=" + b"a" * (MEGABYTE - 1_000)
 
     with (
@@ -74,7 +71,7 @@ def test_forms_of_unauthenticated_clients_use_little_memory(
 
 
 @pytest.mark.parametrize("path", ["/api/v1/openapi.json", "/api/v1/me", "/sign-in"])
-def test_clients_that_read_no_answers_delay_no_delivery(small_service: Service, webhook: WebhookWithSecret, path: str):
+def test_clients_that_read_no_answers_delay_no_delivery(small_service, webhook, path):
     request = f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
 
     with (
@@ -87,9 +84,7 @@ def test_clients_that_read_no_answers_delay_no_delivery(small_service: Service, 
     assert max(growth) < 64 * MEGABYTE
 
 
-def test_api_clients_that_read_no_answers_delay_deliveries_only_briefly(
-    small_service: Service, management: Management, webhook: WebhookWithSecret
-):
+def test_api_clients_that_read_no_answers_delay_deliveries_only_briefly(small_service, management, webhook):
     # Several keys, because each key is limited to 600 requests a minute.
     requests = [request_for_large_answer(small_service, management) * 20 for _ in range(10)]
 
@@ -100,9 +95,7 @@ def test_api_clients_that_read_no_answers_delay_deliveries_only_briefly(
 
 
 @pytest.mark.parametrize("account", ["ada@example.com", only_in_proof("nobody-{}@example.com")])
-def test_flood_of_wrong_passwords_delays_no_other_client(
-    small_service: Service, management: Management, webhook: WebhookWithSecret, account: str
-):
+def test_flood_of_wrong_passwords_delays_no_other_client(small_service, management, webhook, account):
     session = member_session(management)
     browser = management.sessions.browser_token("ada@example.com").reveal()
     key = management.keys.create(management.access.operator_of_team(), account, Role.VIEWER, factory="default")
@@ -110,16 +103,16 @@ def test_flood_of_wrong_passwords_delays_no_other_client(
     api_seconds: list[float] = []
     sign_in_seconds: list[float] = []
 
-    def measure() -> None:
+    def measure():
         page_seconds.append(seconds_to_200(small_service, "/f/default", {"Cookie": f"hookmill={session}"}))
         bearer = {"Authorization": f"Bearer {key.token.reveal()}"}
         api_seconds.append(seconds_to_200(small_service, "/api/v1/me", bearer))
 
-    def measure_repeatedly(is_over: threading.Event) -> None:
+    def measure_repeatedly(is_over):
         while not is_over.wait(0.1):
             measure()
 
-    def sign_in(_is_over: threading.Event) -> None:
+    def sign_in(_is_over):
         time.sleep(ATTACK_SECONDS / 2)
         sign_in_seconds.append(seconds_to_sign_in(small_service, browser))
 
@@ -159,7 +152,7 @@ def send_wrong_passwords(service: Service, account: str, *, connections: int) ->
     """Send wrong passwords from one address, on several connections without pauses. Returns the answers by status."""
     statuses: Counter[int] = Counter()
 
-    async def send_repeatedly(number: int, deadline: float) -> None:
+    async def send_repeatedly(number: int, deadline: float):
         form = urlencode({"email": account.format(number), "password": "not the right one"}).encode()
         head = form_head("/sign-in", len(form)).replace(b"Host: x", b"Host: x\r\nX-Forwarded-For: 198.51.100.7")
         while time.monotonic() < deadline:
@@ -169,7 +162,7 @@ def send_wrong_passwords(service: Service, account: str, *, connections: int) ->
             statuses[int(answer.split(b" ", 2)[1])] += 1
             writer.close()
 
-    async def run_all() -> None:
+    async def run_all():
         deadline = time.monotonic() + ATTACK_SECONDS
         await asyncio.gather(*(send_repeatedly(number, deadline) for number in range(connections)))
 
@@ -208,7 +201,7 @@ def form_head(path: str, length: int) -> bytes:
     return f"{head}\r\n\r\n".encode()
 
 
-def attack(service: Service, connections: int, *requests: bytes, seconds: float = ATTACK_SECONDS) -> None:
+def attack(service: Service, connections: int, *requests: bytes, seconds: float = ATTACK_SECONDS):
     """Open the connections at the same time. On each, send as much of a request as the service reads, but read nothing.
 
     The requests are used in turn.
@@ -227,7 +220,7 @@ def attack(service: Service, connections: int, *requests: bytes, seconds: float 
                 send_part(selector, key)
 
 
-def send_part(selector: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
+def send_part(selector: selectors.BaseSelector, key: selectors.SelectorKey):
     client = key.fileobj
     assert isinstance(client, socket.socket)
     try:

@@ -21,7 +21,7 @@ async def complete_body() -> MutableMapping[str, Any]:
 
 
 def test_eviction_does_not_extend_the_time_limit_of_a_body():
-    async def read_one_during_another() -> bytes:
+    async def read_one_during_another():
         reader = BodyReader(1, grace_seconds=600)
         slow = asyncio.create_task(reader.read(SCOPE, never, bytes_max=2, seconds=0.01))
         await asyncio.sleep(0)

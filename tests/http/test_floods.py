@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import psutil
 import pytest
@@ -16,7 +15,7 @@ from hookmill.domain.limits import BODY_BYTES_MAX
 from hookmill.management import Management, WebhookWithSecret
 from tests.faults.parts import Part, parts_of
 from tests.http.conftest import UNLIMITED
-from tests.http.hostile_requests import Target, valid_delivery
+from tests.http.hostile_requests import valid_delivery
 from tests.http.raw_http import RawAnswer, RawConnection
 from tests.support.automations import automation_created
 from tests.support.service import Service, create_webhook, operator, serving
@@ -29,7 +28,7 @@ PARSE_TIMES_MAX = 4
 parser needs. They use a little more than the parser."""
 
 
-def test_bad_credentials_above_the_rate_limit_are_counted_but_not_logged(tmp_path: Path):
+def test_bad_credentials_above_the_rate_limit_are_counted_but_not_logged(tmp_path):
     settings = UNLIMITED | {"failed_authentications_per_minute": 60}
     with serving(tmp_path, **settings) as service, service.management() as management:
         may = operator(management)
@@ -51,7 +50,7 @@ def test_bad_credentials_above_the_rate_limit_are_counted_but_not_logged(tmp_pat
         )
 
 
-def test_unauthenticated_requests_with_huge_bodies_delay_no_delivery(service: Service, webhook: WebhookWithSecret):
+def test_unauthenticated_requests_with_huge_bodies_delay_no_delivery(service, webhook):
     flood = [unauthenticated_request(webhook.webhook.uid, number, length=b"999999999") for number in range(400)]
 
     with valid_sender(service, webhook) as answer_seconds:
@@ -61,9 +60,7 @@ def test_unauthenticated_requests_with_huge_bodies_delay_no_delivery(service: Se
     assert max(answer_seconds) < 2.0
 
 
-def test_requests_to_unknown_webhooks_delay_no_delivery_and_are_not_logged(
-    service: Service, management: Management, webhook: WebhookWithSecret
-):
+def test_requests_to_unknown_webhooks_delay_no_delivery_and_are_not_logged(service, management, webhook):
     rows_before = len(management.log.newest(operator(management), limit=100_000))
 
     with memory_growth(service) as growth, valid_sender(service, webhook) as answer_seconds:
@@ -77,7 +74,7 @@ def test_requests_to_unknown_webhooks_delay_no_delivery_and_are_not_logged(
 
 
 @pytest.mark.parametrize("kind", ["declared", "chunked", "unauthenticated"])
-def test_oversized_bodies_use_little_memory(service: Service, webhook: WebhookWithSecret, target: Target, kind: str):
+def test_oversized_bodies_use_little_memory(service, webhook, target, kind):
     size = 8 * MEGABYTE
     head, _, _ = valid_delivery(target, b"too large").replace(b"\r\nContent-Length: 2", b"").partition(b"\r\n\r\n")
     if kind == "unauthenticated":
@@ -96,7 +93,7 @@ def test_oversized_bodies_use_little_memory(service: Service, webhook: WebhookWi
     assert max(answer_seconds) < 2.0
 
 
-def test_worst_bodies_use_bounded_time_and_memory(service: Service, management: Management, webhook: WebhookWithSecret):
+def test_worst_bodies_use_bounded_time_and_memory(service, management, webhook):
     may = operator(management)
     other = management.webhooks.create(may, {"name": "worst"})
     filter_ = {"webhook_ids": [other.webhook.uid], "payload": {"a": {"b": ["c"]}}}
@@ -125,7 +122,7 @@ def test_worst_bodies_use_bounded_time_and_memory(service: Service, management: 
 
 
 @pytest.fixture(scope="module")
-def webhook(management: Management) -> WebhookWithSecret:
+def webhook(management):
     """The webhook of the sender that must not be delayed."""
     return create_webhook(management, "valid")
 
@@ -165,7 +162,7 @@ def valid_sender(service: Service, webhook: WebhookWithSecret, *, pause_seconds:
     answer_seconds: list[float] = []
     statuses: Counter[int] = Counter()
 
-    def deliver(is_over: threading.Event) -> None:
+    def deliver(is_over: threading.Event):
         while not (is_over.is_set() and answer_seconds):
             began = time.monotonic()
             event = f"valid {time.time_ns()}"
@@ -195,7 +192,7 @@ def memory_growth(service: Service) -> Iterator[list[int]]:
     before = memory_bytes()
     growth = [0]
 
-    def sample(is_over: threading.Event) -> None:
+    def sample(is_over: threading.Event):
         while not is_over.wait(0.05):
             growth.append(memory_bytes() - before)
 

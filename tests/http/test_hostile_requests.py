@@ -3,7 +3,6 @@
 import hashlib
 import json
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -34,17 +33,17 @@ ECHO_BYTES = 12
 
 
 @pytest.fixture(scope="module")
-def cases(target: Target) -> dict[str, HostileRequest]:
+def cases(target):
     """All hostile requests, by name."""
     return {case.name: case for case in hostile_requests(target)}
 
 
 def test_hostile_request_gets_an_allowed_answer(
-    service: Service,
-    management: Management,
-    target: Target,
-    cases: dict[str, HostileRequest],
-    subtests: pytest.Subtests,
+    service,
+    management,
+    target,
+    cases,
+    subtests,
 ):
     for name, case in cases.items():
         with subtests.test(name):
@@ -61,7 +60,7 @@ def test_there_are_hundreds_of_hostile_requests_with_unique_names():
 
 
 @pytest.mark.proof
-def test_service_on_sqlite_withstands_all_hostile_requests_at_once(service: Service, management: Management):
+def test_service_on_sqlite_withstands_all_hostile_requests_at_once(service, management):
     target = new_target(management, "hostile")
 
     send_all_cases(service, management, target)
@@ -70,14 +69,14 @@ def test_service_on_sqlite_withstands_all_hostile_requests_at_once(service: Serv
 
 
 @pytest.mark.proof
-def test_service_on_postgresql_withstands_all_hostile_requests_at_once(tmp_path: Path, postgres_url: str):
+def test_service_on_postgresql_withstands_all_hostile_requests_at_once(tmp_path, postgres_url):
     with serving(tmp_path, database_url=postgres_url, **UNLIMITED) as service, service.management() as management:
         send_all_cases(service, management, new_target(management))
 
     assert CANARY not in stored_bytes(postgres_url)
 
 
-def test_trailer_is_never_treated_as_a_header(service: Service, management: Management, target: Target):
+def test_trailer_is_never_treated_as_a_header(service, management, target):
     body = b'["a body with a trailer"]'
     chunks = b"%x\r\n%s\r\n0\r\nX-Service-Delivery-Id: from a trailer\r\n\r\n" % (len(body), body)
 
@@ -93,7 +92,7 @@ def test_trailer_is_never_treated_as_a_header(service: Service, management: Mana
     assert delivery.identity is None
 
 
-def test_authenticated_sender_gets_the_100_continue_that_it_expects(service: Service, target: Target):
+def test_authenticated_sender_gets_the_100_continue_that_it_expects(service, target):
     head, _, body = valid_delivery(target, b"expects 100").partition(b"\r\n\r\n")
 
     with RawConnection(service.port) as connection:
@@ -106,7 +105,7 @@ def test_authenticated_sender_gets_the_100_continue_that_it_expects(service: Ser
     assert answer.status == 202
 
 
-def test_unauthenticated_client_gets_no_100_continue(service: Service, target: Target):
+def test_unauthenticated_client_gets_no_100_continue(service, target):
     with RawConnection(service.port) as connection:
         connection.send(
             b"POST " + target.path + b" HTTP/1.1\r\nHost: hooks.test\r\nAuthorization: Bearer wrong\r\n"
@@ -118,7 +117,7 @@ def test_unauthenticated_client_gets_no_100_continue(service: Service, target: T
     assert (answer.status, connection.interim_statuses) == (401, [])
 
 
-def test_unknown_disabled_and_deleted_webhooks_get_the_same_answer(service: Service, management: Management):
+def test_unknown_disabled_and_deleted_webhooks_get_the_same_answer(service, management):
     may = operator(management)
     disabled = management.webhooks.create(may, {"name": "disabled"})
     deleted = management.webhooks.create(may, {"name": "deleted"})
@@ -147,7 +146,7 @@ def test_unknown_disabled_and_deleted_webhooks_get_the_same_answer(service: Serv
     assert answers.pop()[0] == 404
 
 
-def test_delivery_can_be_retried_after_a_connection_reset(service: Service, management: Management, target: Target):
+def test_delivery_can_be_retried_after_a_connection_reset(service, management, target):
     with RawConnection(service.port) as connection:
         connection.send(valid_delivery(target, b"reset"))
         connection.reset()
@@ -163,7 +162,7 @@ def test_delivery_can_be_retried_after_a_connection_reset(service: Service, mana
     assert {row.label.wording for row in rows if row is not accepted} <= {"Duplicate"}
 
 
-def test_oversized_delivery_is_refused_before_its_body_arrives(service: Service, target: Target):
+def test_oversized_delivery_is_refused_before_its_body_arrives(service, target):
     with RawConnection(service.port) as connection:
         connection.send(
             b"POST " + target.path + b" HTTP/1.1\r\nHost: hooks.test\r\nAuthorization: Bearer " + target.token + b"\r\n"
@@ -179,7 +178,7 @@ def test_oversized_delivery_is_refused_before_its_body_arrives(service: Service,
 # Sending the cases
 
 
-def send_all_cases(service: Service, management: Management, target: Target) -> None:
+def send_all_cases(service: Service, management: Management, target: Target):
     """Send all hostile requests, many at the same time.
 
     Fails unless the service then answers fast, has logged no error and no secret, and has recorded exactly the accepted
@@ -228,7 +227,7 @@ def send_case(port: int, target: Target, case: HostileRequest) -> set[str]:
     return accepted
 
 
-def check_answer(answer: RawAnswer, request: bytes) -> None:
+def check_answer(answer: RawAnswer, request: bytes):
     """Check what must hold for every answer."""
     assert answer.status < 500
     # Paths of the dashboard are answered by pages.

@@ -7,7 +7,6 @@ import sys
 import pytest
 
 from hookmill.domain.permission import Role
-from hookmill.management import Management
 from hookmill.web.hosts import OwnHosts
 from tests.support.service import Service, create_webhook
 from tests.support.waiting import LONG_SECONDS
@@ -29,7 +28,7 @@ from tests.support.waiting import LONG_SECONDS
         "",
     ],
 )
-def test_host_name_of_the_service_is_accepted(host: str):
+def test_host_name_of_the_service_is_accepted(host):
     assert OwnHosts("https://hooks.example.com/below").includes([(b"host", host.encode())])
 
 
@@ -51,7 +50,7 @@ def test_host_name_of_the_service_is_accepted(host: str):
         "localhost.",
     ],
 )
-def test_host_name_of_another_site_is_refused(host: str):
+def test_host_name_of_another_site_is_refused(host):
     assert not OwnHosts("https://hooks.example.com").includes([(b"host", host.encode("latin-1"))])
 
 
@@ -72,7 +71,7 @@ def test_idna_codec_is_loaded_before_processes_are_forked():
     assert subprocess.check_output([sys.executable, "-c", code], text=True, timeout=LONG_SECONDS) == "True\n"
 
 
-def test_rebound_host_name_reaches_neither_dashboard_nor_api(service: Service, management: Management):
+def test_rebound_host_name_reaches_neither_dashboard_nor_api(service, management):
     team = management.access.operator_of_team()
     key = management.keys.create(team, "rebound", Role.ADMIN).token.reveal()
     with_key = {"Authorization": f"Bearer {key}"}

@@ -1,7 +1,6 @@
 """Incomplete bodies use a bounded amount of memory."""
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ PART_BYTES = 400
 
 
 @pytest.fixture(autouse=True)
-def low_memory_limit() -> Iterator[None]:
+def low_memory_limit():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(delivery_body, "INCOMPLETE_BYTES_MAX", 2 * PART_BYTES)
         yield
@@ -22,7 +21,7 @@ def low_memory_limit() -> Iterator[None]:
 class Sender:
     """Sends the first part of a body, and the last part when `may_finish` is set."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.may_finish = asyncio.Event()
         self._parts = 0
 
@@ -34,7 +33,7 @@ class Sender:
 
 
 def test_oldest_incomplete_body_is_evicted_at_the_memory_limit():
-    async def read_three() -> list[Any]:
+    async def read_three():
         bodies = DeliveryBodies()
         senders = [Sender() for _ in range(3)]
         tasks = []
@@ -56,7 +55,7 @@ def test_oldest_incomplete_body_is_evicted_at_the_memory_limit():
 
 
 def test_complete_bodies_do_not_count_toward_the_memory_limit():
-    async def read_many() -> list[Any]:
+    async def read_many():
         bodies = DeliveryBodies()
         results = []
         for _ in range(20):

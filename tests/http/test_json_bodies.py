@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from hookmill.management import Management, WebhookWithSecret
+from hookmill.management import WebhookWithSecret
 from tests.domain.json_corpus import CORPUS, Body
 from tests.support.service import Answer, Service, create_webhook, operator
 
@@ -19,9 +19,7 @@ def webhook(management: Management) -> WebhookWithSecret:
 
 
 @pytest.mark.parametrize("kind", sorted({kind_of(body) for body in CORPUS}))
-def test_body_is_accepted_if_and_only_if_it_is_json(
-    service: Service, management: Management, webhook: WebhookWithSecret, kind: str
-):
+def test_body_is_accepted_if_and_only_if_it_is_json(service, management, webhook, kind):
     for body in [body for body in CORPUS if kind_of(body) == kind]:
         answer = post(service, webhook, body)
 
@@ -33,7 +31,7 @@ def test_body_is_accepted_if_and_only_if_it_is_json(
             assert management.log.payload(operator(management), answer.delivery_id) == body.body, body.name
 
 
-def test_concurrent_bodies_get_the_same_results(service: Service, management: Management):
+def test_concurrent_bodies_get_the_same_results(service, management):
     may = operator(management)
     webhook = management.webhooks.create(may, {"name": "much JSON"})
 

@@ -13,7 +13,7 @@ from tests.support.service import Service, create_webhook
 from tests.support.waiting import until
 
 
-def test_service_is_ready_only_when_its_writer_has_started(tmp_path: Path):
+def test_service_is_ready_only_when_its_writer_has_started(tmp_path):
     gate = tmp_path / "gate"
     service = short_deadline_service(tmp_path / "data", writer_gate=gate)
     service.port = free_port()
@@ -37,7 +37,7 @@ def test_service_is_ready_only_when_its_writer_has_started(tmp_path: Path):
     assert status == 202
 
 
-def test_service_is_not_ready_while_its_first_worker_cannot_start(tmp_path: Path):
+def test_service_is_not_ready_while_its_first_worker_cannot_start(tmp_path):
     service = Service(tmp_path / "data", port=free_port())
     obstacle = service.data_dir / "worker.lock"
     obstacle.mkdir(parents=True)
@@ -67,14 +67,14 @@ def test_service_is_not_ready_while_its_first_worker_cannot_start(tmp_path: Path
     assert "the worker can't start, so runs wait" in service.log()
 
 
-def obstacle_later(service: Service, obstacle: Path) -> None:
+def obstacle_later(service: Service, obstacle: Path):
     """Kill the worker, and keep the next one from starting."""
     obstacle.unlink()
     obstacle.mkdir()
     kill_part(service, Part.WORKER)
 
 
-def wait_until_alive(service: Service) -> None:
+def wait_until_alive(service: Service):
     def is_alive() -> bool:
         with contextlib.suppress(OSError, http.client.HTTPException):
             return service.request("GET", "/healthz").status == 200

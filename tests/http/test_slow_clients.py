@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 from hookmill.app import connections, serve
@@ -52,7 +51,7 @@ class SlowClient:
     connection: socket.socket = field(init=False)
 
 
-def test_200_slow_clients_are_disconnected_while_others_are_served(tmp_path: Path):
+def test_200_slow_clients_are_disconnected_while_others_are_served(tmp_path):
     with serving_with_short_deadlines(tmp_path) as service, service.management() as management:
         target = new_target(management)
         seconds_to_202(service, target)  # The first delivery waits for the start of the writer.
@@ -91,7 +90,7 @@ def test_client_deadlines_are_at_most_a_minute():
     assert connections.WRITE_SECONDS <= 60
 
 
-def test_unauthenticated_client_that_never_reads_is_disconnected(service: Service, target: Target):
+def test_unauthenticated_client_that_never_reads_is_disconnected(service, target):
     wrong_token = valid_delivery(target, b"never").replace(target.token, b"wrong")
     unknown_webhook, wrong_method = wrong_token.replace(target.uid, b"wh_0"), wrong_token.replace(b"POST", b"PUT")
 
@@ -99,7 +98,7 @@ def test_unauthenticated_client_that_never_reads_is_disconnected(service: Servic
         assert is_disconnected(service.port, request, seconds=EXTRA_SECONDS)
 
 
-def test_senders_that_read_no_answers_delay_no_delivery(service: Service, target: Target):
+def test_senders_that_read_no_answers_delay_no_delivery(service, target):
     delivery = valid_delivery(target, b"never read")
     with ThreadPoolExecutor(10) as pool:
         senders = [pool.submit(is_disconnected, service.port, delivery, seconds=2.0) for _ in range(10)]
@@ -110,7 +109,7 @@ def test_senders_that_read_no_answers_delay_no_delivery(service: Service, target
         sender.result()
 
 
-def test_only_the_client_that_reads_nothing_is_disconnected(tmp_path: Path):
+def test_only_the_client_that_reads_nothing_is_disconnected(tmp_path):
     with serving_with_short_deadlines(tmp_path) as service, service.management() as management:
         requests = request_for_large_answer(service, management) * 50
 
@@ -154,7 +153,7 @@ def has_ended(reads_nothing: socket.socket, *, meanwhile: socket.socket) -> bool
     return False
 
 
-def test_thousands_of_idle_connections_delay_no_delivery(service: Service, target: Target):
+def test_thousands_of_idle_connections_delay_no_delivery(service, target):
     ingress = parts_of(service)[Part.INGRESS][0]
     memory_before = ingress.memory_info().rss
     with idle_connections(service.port) as connections:
@@ -225,7 +224,7 @@ def receive(connection: socket.socket) -> bytes:
         return b""
 
 
-def send_next(client: SlowClient) -> None:
+def send_next(client: SlowClient):
     if client.next_bytes:
         try:
             client.connection.send(client.next_bytes)

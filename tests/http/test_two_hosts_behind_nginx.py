@@ -7,7 +7,6 @@ import shutil
 import signal
 import ssl
 from collections import Counter
-from pathlib import Path
 
 from hookmill.domain.delivery import Label
 from tests.http.test_readiness import wait_until_alive
@@ -20,7 +19,7 @@ PAGE = DEPLOY.parent / "docs" / "from-one-machine-to-many.md"
 DELIVERIES = 60
 
 
-def test_deliveries_are_accepted_as_long_as_one_host_can_record_them(tmp_path: Path, postgres_store: str):
+def test_deliveries_are_accepted_as_long_as_one_host_can_record_them(tmp_path, postgres_store):
     proxy, first_directory, second_directory = proxy_place(tmp_path / "proxy"), tmp_path / "1", tmp_path / "2"
     with serving(first_directory, database_url=postgres_store, deliveries_per_minute=1_000) as first:
         with first.management() as management:
@@ -84,7 +83,7 @@ def changes_in_documentation(second_port: int) -> tuple[dict[str, str], dict[str
     return {first_block[0]: block}, {end_of_location: end_of_location + upstream[2]}
 
 
-def send_large_bodies_of_a_stranger(proxy: Proxy) -> None:
+def send_large_bodies_of_a_stranger(proxy: Proxy):
     """Hookmill answers before it has read these bodies, and nginx loses such responses."""
     tls = ssl.create_default_context(cafile=proxy.ca_file)
     for _ in range(20):

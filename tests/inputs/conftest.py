@@ -1,7 +1,5 @@
 """Fixture: a service on SQLite that has one object of each kind."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.inputs.service import InProcessService
@@ -12,6 +10,6 @@ __all__ = ["quick_passwords"]
 
 
 @pytest.fixture
-def service(sqlite_store: str) -> Iterator[InProcessService]:
+def service(sqlite_store):
     for world in world_for_test(sqlite_store):
         yield InProcessService(world)

@@ -300,7 +300,7 @@ def _with_placeholder(value: Any, pointer: str) -> Iterator[tuple[str, str, Any]
             yield location, place, copy
 
 
-def _require_every_field(name: str, document: Any, operation: Any, bodies: list[dict[str, Any]]) -> None:
+def _require_every_field(name: str, document: Any, operation: Any, bodies: list[dict[str, Any]]):
     """Require that `BODIES` has each field of the operation. Otherwise, a new field would not be tested."""
     schema = operation["requestBody"]["content"]["application/json"]["schema"]
     (reference,) = [branch["$ref"] for branch in (schema, *schema.get("anyOf", ())) if "$ref" in branch]

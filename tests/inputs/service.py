@@ -27,7 +27,7 @@ SUCCESS_STATUSES: Final = {200, 303, 308}
 class InProcessService:
     """The API and the dashboard on one store. `path_values` has ids of existing objects, by the names in paths."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World):
         self.world = world
         self.management = world.management
         self.api = Api(world)

@@ -59,7 +59,7 @@ def test_extreme_payloads_start_their_runs_and_are_shown_everywhere(service, sub
             require_all_answers(service, answer.delivery_id, f"run_{run.id.hex()}", body)
 
 
-def require_all_answers(service: InProcessService, delivery: str, run: str, body: bytes) -> None:
+def require_all_answers(service: InProcessService, delivery: str, run: str, body: bytes):
     """Require that the API and the pages answer every question about the delivery."""
     in_factory = "/factories/default"
     tested = {"delivery_id": delivery, "filter": FILTER}

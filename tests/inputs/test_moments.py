@@ -3,7 +3,6 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from starlette.responses import Response
 
 from hookmill.domain.errors import Invalid
 from hookmill.domain.permission import Role
@@ -37,7 +36,7 @@ def test_api_refuses_a_key_that_expires_outside_the_calendar(service, expires_at
 
 
 def test_key_is_not_created_if_its_answer_fails(service):
-    def create_key() -> Response:
+    def create_key():
         service.management.keys.create(service.api.team, "x", Role.ADMIN)
         raise OverflowError("the answer")
 

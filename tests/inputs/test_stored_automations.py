@@ -32,7 +32,7 @@ SCHEDULE = cron_fired("hourly", "@hourly")
 class DamagedAutomation:
     """An automation with a concurrency limit, which a webhook and a schedule start."""
 
-    def __init__(self, service: InProcessService) -> None:
+    def __init__(self, service: InProcessService):
         self.service, self.world = service, service.world
         self.webhook = self.world.webhook("damaged")
         trigger = received(self.webhook.webhook.uid)
@@ -47,7 +47,7 @@ class DamagedAutomation:
         ).id
         self.path = f"/factories/default/automations/{self.id}"
 
-    def store(self, column: str, text: str) -> None:
+    def store(self, column: str, text: str):
         """Replace a stored part by this text, as a disk fault would."""
         with self.world.database.write() as tx:
             tx.run(f"UPDATE automation_versions SET {column} = :text WHERE automation_id = :id", text=text, id=self.id)
@@ -60,7 +60,7 @@ class DamagedAutomation:
             )
         return str(rows[-1][column])
 
-    def fire_schedule(self) -> None:
+    def fire_schedule(self):
         self.world.clock.advance(seconds=3_700)
         with self.world.database.write() as tx:
             fire_due(tx, self.world.clock(), lambda: RunKey(time_ordered_key(self.world.clock(), os.urandom(8))))

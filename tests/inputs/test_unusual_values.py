@@ -122,7 +122,7 @@ def test_no_value_in_a_command_causes_a_traceback_on_postgresql(command_service,
         try_commands(service, VALUES_ON_POSTGRES, 0, INPUT_STEP_ON_POSTGRES)
 
 
-def try_requests(service: InProcessService, values_per_input: int, first: int, step: int) -> None:
+def try_requests(service: InProcessService, values_per_input: int, first: int, step: int):
     inputs = list(request_inputs())[first::step]
     failures = []
     for number, input_, value in with_values(inputs, values_per_input):
@@ -136,7 +136,7 @@ def try_requests(service: InProcessService, values_per_input: int, first: int, s
     service.require_success_everywhere()
 
 
-def try_pages(service: InProcessService, values_per_input: int, first: int, step: int) -> None:
+def try_pages(service: InProcessService, values_per_input: int, first: int, step: int):
     inputs = list(page_inputs())[first::step]
     failures = []
     for _, input_, value in with_values(inputs, values_per_input):
@@ -148,7 +148,7 @@ def try_pages(service: InProcessService, values_per_input: int, first: int, step
     assert failures == []
 
 
-def try_commands(service: InProcessService, values_per_input: int, first: int, step: int) -> None:
+def try_commands(service: InProcessService, values_per_input: int, first: int, step: int):
     inputs = list(command_inputs())[first::step]
     failures = []
     for number, input_, value in with_values(inputs, values_per_input):

@@ -57,7 +57,7 @@ def test_answer_to_each_write_is_what_the_next_get_answers(service, subtests):
     }
 
 
-def pause_the_automation(service: InProcessService) -> None:
+def pause_the_automation(service: InProcessService):
     """Disable the automation as the service does after failures, so that its answer has a pause reason."""
     world = service.world
     with world.database.write() as tx:

@@ -42,7 +42,7 @@ STATE = InstallationState(
 DISK = DiskSpace(free_bytes=10, free_bytes_min=20, free_inodes=5_000)
 
 
-def fails(component: str, error: BaseException) -> None:
+def fails(component: str, error: BaseException):
     raise AssertionError(f"{component}: {error!r}")
 
 
@@ -229,7 +229,7 @@ def test_prometheus_reads_the_state_of_the_installation_and_the_host(tmp_path):
     assert values["hookmill_disk_full", ""] == 1
 
 
-def test_database_that_does_not_answer_leaves_the_other_metrics(tmp_path: Path):
+def test_database_that_does_not_answer_leaves_the_other_metrics(tmp_path):
     values = samples(source(tmp_path, read_state=lambda: None).render())
 
     assert values["hookmill_database_up", ""] == 0
@@ -238,7 +238,7 @@ def test_database_that_does_not_answer_leaves_the_other_metrics(tmp_path: Path):
 
 
 def test_disk_that_does_not_answer_leaves_the_other_metrics(tmp_path):
-    def fail() -> DiskSpace:
+    def fail():
         raise OSError
 
     values = samples(source(tmp_path, read_disk=fail).render())
@@ -286,7 +286,7 @@ def test_every_metric_has_a_plain_unique_name_and_a_meaning():
 def test_scrapes_within_ten_seconds_read_the_database_once():
     reads = []
 
-    def read() -> InstallationState:
+    def read():
         reads.append(1)
         return STATE
 
@@ -297,7 +297,7 @@ def test_scrapes_within_ten_seconds_read_the_database_once():
 
 
 def test_unavailable_database_is_no_state():
-    def read() -> InstallationState:
+    def read():
         raise StoreUnavailable("gone")
 
     assert StateReader(read, fails).latest() is None
@@ -308,7 +308,7 @@ def test_scrape_does_not_wait_long_for_a_database_that_hangs(monkeypatch):
     answer = threading.Event()
     reads = []
 
-    def read() -> InstallationState:
+    def read():
         reads.append(1)
         answer.wait()
         return STATE

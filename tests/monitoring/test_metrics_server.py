@@ -19,7 +19,7 @@ TOKEN = "a-token-of-prometheus-4711"
 class Serving:
     """A server on this machine. `render` is what it serves."""
 
-    def __init__(self, directory: Path, token: str | None = None, *, port: int | None = None) -> None:
+    def __init__(self, directory: Path, token: str | None = None, *, port: int | None = None):
         self.port = port or free_port()
         self.events: list[str] = []
         self.render = lambda: b"some 1\n"
@@ -40,7 +40,7 @@ class Serving:
             response = connection.getresponse()
             return response.status, response.read()
 
-    def close(self) -> None:
+    def close(self):
         self.server.close()
 
 
@@ -126,7 +126,7 @@ def test_client_that_does_not_read_is_disconnected(serve, monkeypatch):
     serving = serve()
     is_rendered = threading.Event()
 
-    def render() -> bytes:
+    def render():
         is_rendered.set()
         return b"x" * 50_000_000
 
@@ -175,7 +175,7 @@ def test_requests_at_the_same_time_share_one_rendering(serve):
     renderings = []
     finish = threading.Event()
 
-    def render() -> bytes:
+    def render():
         renderings.append(1)
         finish.wait()
         return b"some 1\n"
@@ -198,7 +198,7 @@ def test_requests_at_the_same_time_share_one_rendering(serve):
 def test_fault_of_the_rendering_is_logged_and_does_not_end_the_server(serve):
     serving = serve()
 
-    def fail() -> bytes:
+    def fail():
         raise ZeroDivisionError
 
     serving.render = fail

@@ -77,7 +77,7 @@ class Monitored:
         """The sum of the series in Prometheus; 0 if there is none yet."""
         return self.prometheus.value(f"sum({series})") or 0.0
 
-    def wait_for(self, series: str, value: float) -> None:
+    def wait_for(self, series: str, value: float):
         until(lambda: self.total(series) == value, lambda: f"{series} is {value}; it is {self.total(series)}")
 
     def deliver(self, number: str, *, more: Mapping[str, str] | None = None, **body: Any) -> str:
@@ -195,7 +195,7 @@ def test_prometheus_counts_attempts_of_runs(monitored):
         "no run waits",
     )
 
-    def totals() -> tuple[float, float] | None:
+    def totals():
         numbers = monitored.total(succeeded), monitored.total(failed)
         return numbers if monitored.prometheus.value("up") == 1 else None
 
@@ -376,7 +376,7 @@ def test_lost_collector_costs_deliveries_and_runs_nothing(monitored):
     monitored.deliver("collector-2")
     until(lambda: monitored.total(sent) >= before + 4, "spans are sent again")
 
-    def events() -> set[str]:
+    def events():
         lines = [json.loads(line) for line in service.log()[log_bytes:].splitlines() if '"traces"' in line]
         return {line["event"] for line in lines}
 
@@ -399,7 +399,7 @@ def test_killed_ingress_is_a_counter_reset(monitored):
     before = [process.pid for process in parts_of(monitored.service)[Part.INGRESS]]
     kill_part(monitored.service, Part.INGRESS)
 
-    def new_ingress() -> int | None:
+    def new_ingress():
         new = [each.pid for each in parts_of(monitored.service)[Part.INGRESS] if each.pid not in before]
         return new[0] if new else None
 
@@ -417,7 +417,7 @@ def test_killed_ingress_is_a_counter_reset(monitored):
 def test_killed_worker_serves_metrics_again(monitored):
     killed = kill_part(monitored.service, Part.WORKER)
 
-    def new_worker() -> str | None:
+    def new_worker():
         workers = {series["process"] for series, _ in monitored.prometheus.query(WORKER_MEMORY)}
         return next(iter(workers - {f"worker-{killed.pid}"}), None)
 

@@ -43,7 +43,7 @@ def short_times(monkeypatch):
 class Exporting:
     """A running exporter, with what it has counted and reported."""
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str):
         self.metrics = Metrics()
         self.events: list[str] = []
         self.exporter = TraceExporter(

@@ -45,14 +45,14 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     receiver: Receiver
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request: Any, client_address: Any):
         """Clients that reach their deadline close the connection, which is no error."""
 
 
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
-    def do_POST(self) -> None:
+    def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         headers = {name.lower(): value for name, value in self.headers.items()}
         self.server.receiver.requests.append(Received(self.path, headers, body))
@@ -89,14 +89,14 @@ class _Handler(BaseHTTPRequestHandler):
                 self.end_headers()
                 self.wfile.write(b"secret-of-the-receiver")
 
-    def _repeat(self, content: bytes, pause_seconds: float) -> None:
+    def _repeat(self, content: bytes, pause_seconds: float):
         deadline = time.monotonic() + 20
         with suppress(OSError):
             while time.monotonic() < deadline:
                 self.wfile.write(content)
                 time.sleep(pause_seconds)
 
-    def log_message(self, *_: Any) -> None:
+    def log_message(self, *_: Any):
         pass
 
 
@@ -160,7 +160,7 @@ class Mailbox:
 class _AnyPortController(Controller):
     """A controller whose server has any free port."""
 
-    def _trigger_server(self) -> None:
+    def _trigger_server(self):
         # The base class connects to the port that it was told, so that the server starts.
         assert isinstance(self.server, asyncio.Server)
         self.port = self.server.sockets[0].getsockname()[1]

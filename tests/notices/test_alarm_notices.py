@@ -63,7 +63,7 @@ def test_alarm_reaches_an_email_address_and_a_webhook_once_raised_and_once_resol
     sender = sender_of(world, mailbox, tls)
     source = world.webhook()
 
-    def evaluate_and_send(*, minutes: int) -> None:
+    def evaluate_and_send(*, minutes):
         for _ in range(minutes):
             world.clock.advance(seconds=60)
             evaluator.evaluate()

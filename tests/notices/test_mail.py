@@ -109,7 +109,7 @@ def test_addresses_and_passwords_may_have_any_letters(certificate, tls):
 class ScriptedServer:
     """An SMTP server that sends these replies, one for its greeting and one for each command, and then closes."""
 
-    def __init__(self, *replies: str) -> None:
+    def __init__(self, *replies: str):
         self.commands: list[str] = []
         self._replies = replies
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -117,7 +117,7 @@ class ScriptedServer:
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
-    def _serve(self) -> None:
+    def _serve(self):
         with self._listener, self._listener.accept()[0] as connection, connection.makefile("rb") as lines:
             for reply in self._replies:
                 connection.sendall(f"{reply}\r\n".encode())

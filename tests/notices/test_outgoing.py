@@ -12,7 +12,6 @@ from standardwebhooks import Webhook, WebhookVerificationError
 
 from hookmill.domain.alarm_destination import SlackTarget, Target, WebhookTarget, parsed_url
 from hookmill.domain.errors import DestinationUnavailable
-from hookmill.domain.networks import Address
 from hookmill.domain.secret import SecretValue
 from hookmill.domain.signatures.key import make_secret
 from hookmill.domain.signatures.rule import scheme_named
@@ -203,7 +202,7 @@ def test_name_is_looked_up_once_and_the_checked_address_is_used(receiver, monkey
     answers = [["127.0.0.2", "127.0.0.1"], ["127.0.0.2"]]
     resolver = socket.getaddrinfo
 
-    def look_up(host: str, *rest: Any, **options: Any) -> list[tuple[Any, ...]]:
+    def look_up(host, *rest, **options):
         if host != "rebinding.example":
             # An address is parsed by the same function.
             return resolver(host, *rest, **options)
@@ -213,7 +212,7 @@ def test_name_is_looked_up_once_and_the_checked_address_is_used(receiver, monkey
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
     checked: list[str] = []
 
-    def permits(address: Address) -> bool:
+    def permits(address):
         checked.append(str(address))
         return str(address) == "127.0.0.1"
 
@@ -228,7 +227,7 @@ def test_name_is_looked_up_once_and_the_checked_address_is_used(receiver, monkey
 def test_peer_of_a_name_with_several_addresses_may_use_all_the_time(receiver, monkeypatch):
     resolver = socket.getaddrinfo
 
-    def look_up(host: str, *rest: Any, **options: Any) -> list[tuple[Any, ...]]:
+    def look_up(host, *rest, **options):
         if host != "many.example":
             return resolver(host, *rest, **options)
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{last}", 0)) for last in (1, 2, 3, 4)]
@@ -246,7 +245,7 @@ def test_peer_of_a_name_with_several_addresses_may_use_all_the_time(receiver, mo
 def test_lookup_that_hangs_is_cut_off(monkeypatch):
     is_over = threading.Event()
 
-    def hang(*_: object, **__: object) -> None:
+    def hang(*_, **__):
         is_over.wait()
         raise socket.gaierror(socket.EAI_AGAIN, "late")
 
@@ -260,7 +259,7 @@ def test_lookup_that_hangs_is_cut_off(monkeypatch):
 
 
 def test_lookups_continue_after_the_system_had_no_thread_left(receiver, monkeypatch):
-    def fail(_: threading.Thread) -> None:
+    def fail(_):
         raise RuntimeError("can't start new thread")
 
     url = receiver.url(host="localhost")
@@ -276,7 +275,7 @@ def test_lookups_continue_after_the_system_had_no_thread_left(receiver, monkeypa
 
 
 def test_unknown_name_is_reported(monkeypatch):
-    def fail(*_: object, **__: object) -> None:
+    def fail(*_, **__):
         raise socket.gaierror(socket.EAI_NONAME, "unknown")
 
     monkeypatch.setattr(socket, "getaddrinfo", fail)

@@ -3,7 +3,6 @@
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -13,7 +12,6 @@ from hookmill.domain.alarm_message import AlarmMessage
 from hookmill.notices.sender import NoticeSender
 from hookmill.store import notices
 from tests.domain.test_alarm_message import NOTICE
-from tests.notices.receivers import Receiver
 from tests.notices.test_outgoing import outgoing
 from tests.support.waiting import until
 from tests.support.world import World, world_for_test
@@ -39,7 +37,7 @@ with open_database(sys.argv[1]) as database:
 
 
 @pytest.fixture
-def world_on_sqlite(sqlite_store: str) -> Iterator[World]:
+def world_on_sqlite(sqlite_store):
     yield from world_for_test(sqlite_store, allows_private_addresses=True)
 
 
@@ -48,7 +46,7 @@ def add_destination(world: World, url: str, kind: DestinationKind = DestinationK
     return created.destination.id
 
 
-def enqueue(world: World) -> None:
+def enqueue(world: World):
     with world.database.write() as tx:
         assert notices.enqueue(tx, replace(NOTICE, factory="default", at=world.clock.now)) == 1
 
@@ -63,9 +61,7 @@ def sender_of(world: World) -> NoticeSender:
     )
 
 
-def test_message_that_was_sent_but_not_recorded_is_sent_again_with_the_same_id(
-    world_on_sqlite: World, receiver: Receiver
-):
+def test_message_that_was_sent_but_not_recorded_is_sent_again_with_the_same_id(world_on_sqlite, receiver):
     world = world_on_sqlite
     add_destination(world, receiver.url())
     enqueue(world)
@@ -83,7 +79,7 @@ def test_message_that_was_sent_but_not_recorded_is_sent_again_with_the_same_id(
     assert first.body == second.body
 
 
-def test_receiver_that_fails_gets_the_message_when_it_works_again(world_on_sqlite: World, receiver: Receiver):
+def test_receiver_that_fails_gets_the_message_when_it_works_again(world_on_sqlite, receiver):
     world = world_on_sqlite
     add_destination(world, receiver.url("/status/503"), DestinationKind.SLACK)
     enqueue(world)
@@ -95,7 +91,7 @@ def test_receiver_that_fails_gets_the_message_when_it_works_again(world_on_sqlit
     assert destination.last_problem == f"http://127.0.0.1:{receiver.port} answered with the status 503."
 
 
-def test_message_that_is_given_up_is_reported_once(world_on_sqlite: World, receiver: Receiver):
+def test_message_that_is_given_up_is_reported_once(world_on_sqlite, receiver):
     world = world_on_sqlite
     add_destination(world, receiver.url("/status/410"))
     enqueue(world)
@@ -110,7 +106,7 @@ def test_message_that_is_given_up_is_reported_once(world_on_sqlite: World, recei
     assert len({request.headers["webhook-id"] for request in receiver.requests}) == 1
 
 
-def test_thread_sends_and_survives_a_fault(world_on_sqlite: World, receiver: Receiver, monkeypatch: pytest.MonkeyPatch):
+def test_thread_sends_and_survives_a_fault(world_on_sqlite, receiver, monkeypatch):
     world = world_on_sqlite
     monkeypatch.setattr("hookmill.outbox.IDLE_SECONDS", 0.01)
     monkeypatch.setattr("hookmill.outbox.FAULT_SECONDS", 0.01)
@@ -119,12 +115,12 @@ def test_thread_sends_and_survives_a_fault(world_on_sqlite: World, receiver: Rec
     real_send = outgoing(seconds=60).send
     attempts: list[AlarmMessage] = []
 
-    def fail_first(target: object, message: AlarmMessage) -> None:
+    def fail_first(target, message):
         attempts.append(message)
         if len(attempts) == 1:
             world.clock.advance(seconds=notices.CLAIM_US / 1_000_000)
             raise ZeroDivisionError
-        real_send(target, message)  # type: ignore[arg-type]
+        real_send(target, message)
 
     sender = NoticeSender(
         world.database,
@@ -143,9 +139,7 @@ def test_thread_sends_and_survives_a_fault(world_on_sqlite: World, receiver: Rec
     world.failures.clear()
 
 
-def test_slow_destination_delays_only_its_own_messages(
-    world_on_sqlite: World, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-):
+def test_slow_destination_delays_only_its_own_messages(world_on_sqlite, receiver, monkeypatch):
     world = world_on_sqlite
     monkeypatch.setattr("hookmill.outbox.IDLE_SECONDS", 0.01)
     receiver.release.clear()
@@ -162,7 +156,7 @@ def test_slow_destination_delays_only_its_own_messages(
         report_failure=lambda component, error: world.failures.append((component, repr(error))),
     )
 
-    def waiting() -> list[int]:
+    def waiting():
         return sorted(each.waiting for each in world.management.alarm_destinations.all(world.may))
 
     sender.start()
@@ -176,7 +170,7 @@ def test_slow_destination_delays_only_its_own_messages(
         sender.close(5)
 
 
-def test_sealed_target_that_no_key_opens_is_reported_as_a_problem(world_on_sqlite: World, receiver: Receiver):
+def test_sealed_target_that_no_key_opens_is_reported_as_a_problem(world_on_sqlite, receiver):
     world = world_on_sqlite
     add_destination(world, receiver.url())
     enqueue(world)

@@ -245,48 +245,48 @@ def base64_of(value: bytes) -> str:
     return base64.urlsafe_b64encode(value).rstrip(b"=").decode()
 
 
-def forged_without_signature(provider: SigningProvider) -> None:
+def forged_without_signature(provider: SigningProvider):
     provider.behaviour.header = {"alg": "none"}
 
 
-def forged_with_the_public_key(provider: SigningProvider) -> None:
+def forged_with_the_public_key(provider: SigningProvider):
     # The attack on libraries that verify an HMAC with the key that they know.
     public_key = provider.keys[0].as_pem(private=False)  # type: ignore[union-attr]
     provider.behaviour.signing_key = jwk.OctKey.import_key(public_key.hex())
     provider.behaviour.header = {"alg": "HS256", "kid": provider.keys[0].kid}
 
 
-def signed_by_another_key(provider: SigningProvider) -> None:
+def signed_by_another_key(provider: SigningProvider):
     provider.behaviour.signing_key = new_key("ES256")
     provider.behaviour.header = {"kid": provider.keys[0].kid}
 
 
-def signed_by_a_key_that_the_token_brings(provider: SigningProvider) -> None:
+def signed_by_a_key_that_the_token_brings(provider: SigningProvider):
     key = provider.behaviour.signing_key = new_key("ES256")
     provider.behaviour.header = {"jwk": key.as_dict(private=False), "kid": None}
 
 
-def signed_by_an_unpublished_key(provider: SigningProvider) -> None:
+def signed_by_an_unpublished_key(provider: SigningProvider):
     provider.behaviour.signing_key = new_key("ES256")
 
 
-def signed_with_an_unaccepted_algorithm(provider: SigningProvider) -> None:
+def signed_with_an_unaccepted_algorithm(provider: SigningProvider):
     provider.keys = [new_key("RS512")]
 
 
-def signed_by_a_key_for_another_algorithm(provider: SigningProvider) -> None:
+def signed_by_a_key_for_another_algorithm(provider: SigningProvider):
     provider.keys = [new_key("RS256")]
     private_key = jwk.RSAKey.import_key(provider.keys[0].as_pem(private=True))  # type: ignore[union-attr]
     provider.behaviour.id_token = sign({"alg": "PS256", "kid": provider.keys[0].kid}, {"sub": "ada"}, private_key)
 
 
-def signed_by_a_short_key(provider: SigningProvider) -> None:
+def signed_by_a_short_key(provider: SigningProvider):
     with pytest.warns(SecurityWarning):
         short_key = jwk.RSAKey.generate_key(1024, {"alg": "RS256", "kid": "short"}, private=True)
     provider.keys = [short_key, *provider.keys]
 
 
-def signed_by_a_key_for_encryption(provider: SigningProvider) -> None:
+def signed_by_a_key_for_encryption(provider: SigningProvider):
     encryption_key = jwk.ECKey.generate_key("P-256", {"use": "enc", "alg": "ES256", "kid": "enc"}, private=True)
     provider.keys = [encryption_key, *provider.keys]
     provider.behaviour.id_token = sign(
@@ -294,23 +294,23 @@ def signed_by_a_key_for_encryption(provider: SigningProvider) -> None:
     )
 
 
-def changed_after_signing(provider: SigningProvider) -> None:
+def changed_after_signing(provider: SigningProvider):
     token = sign({"alg": "ES256", "kid": provider.keys[0].kid}, {"sub": "ada"}, provider.keys[0])
     other = sign({"alg": "ES256", "kid": provider.keys[0].kid}, {"sub": "eve"}, provider.keys[0])
     head, _, signature = token.split(".")
     provider.behaviour.id_token = ".".join([head, other.split(".")[1], signature])
 
 
-def no_token_at_all(provider: SigningProvider) -> None:
+def no_token_at_all(provider: SigningProvider):
     provider.behaviour.id_token = "not.a-token"
 
 
-def header_with_a_wrong_type(provider: SigningProvider) -> None:
+def header_with_a_wrong_type(provider: SigningProvider):
     header = base64_of(b'{"alg": "ES256", "crit": 5}')
     provider.behaviour.id_token = f"{header}.e30.AA"
 
 
-def deep_claims(provider: SigningProvider) -> None:
+def deep_claims(provider: SigningProvider):
     deep: Any = []
     for _ in range(400):
         deep = [deep]
@@ -419,7 +419,7 @@ def test_unknown_keys_cause_one_request_a_minute(provider, clock):
 def test_simultaneous_sign_ins_share_one_request_for_the_discovery_document(provider):
     client = provider.client()
 
-    async def start_many() -> set[str]:
+    async def start_many():
         return set(await asyncio.gather(*(client.authorization_url(ATTEMPT) for _ in range(20))))
 
     [url] = asyncio.run(start_many())
@@ -513,7 +513,7 @@ def test_code_of_another_attempt_is_refused(provider):
     client = provider.client()
     other = SignInAttempt(state="s", nonce="nonce", code_verifier="w" * 43, started_at=0)
 
-    async def inject() -> None:
+    async def inject():
         answer = provider.answer_to(await client.authorization_url(other))
         await client.identify(ATTEMPT, answer)
 
@@ -639,7 +639,7 @@ def test_look_ups_of_names_that_hang_leave_the_threads_of_the_service_free(monke
     is_over = threading.Event()
     look_ups: list[str] = []
 
-    def hang(host: str, *_: Any, **__: Any) -> Any:
+    def hang(host, *_, **__):
         look_ups.append(host)
         is_over.wait()
         raise socket.gaierror
@@ -648,7 +648,7 @@ def test_look_ups_of_names_that_hang_leave_the_threads_of_the_service_free(monke
     monkeypatch.setattr(http, "REQUEST_SECONDS", 0.3)
     client = http.HttpClient(ssl.create_default_context())
 
-    async def work_while_look_ups_hang() -> tuple[list[Any], str]:
+    async def work_while_look_ups_hang():
         try:
             requests = [client.get("https://id.example/") for _ in range(40)]
             failures = await asyncio.gather(*requests, return_exceptions=True)

@@ -34,7 +34,7 @@ def provider(tmp_path_factory):
 class Client:
     """The service's client, with a clock for the age of its documents, and a person who signs in."""
 
-    def __init__(self, provider: OpenIdProvider) -> None:
+    def __init__(self, provider: OpenIdProvider):
         self.seconds = 0.0
         self._issuer = provider.issuer
         config = ProviderConfig(

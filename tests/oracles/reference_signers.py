@@ -391,7 +391,7 @@ def _value_at(content: Any, path: list[str]) -> Any:
     return content
 
 
-def _set_or_delete(fields: dict[str, Any], name: str, value: str | None) -> None:
+def _set_or_delete(fields: dict[str, Any], name: str, value: str | None):
     if value is None:
         del fields[name]
     else:

@@ -42,7 +42,7 @@ def frozen_clock(at: int) -> AbstractContextManager[object]:
     return time_machine.travel(at, tick=False)
 
 
-def require_plain_value_error(error: ValueError) -> None:
+def require_plain_value_error(error: ValueError):
     """Raise the error again if it is of a subclass. Some SDKs report an invalid signature by a plain `ValueError`; an
     error of a subclass is a mistake of the test."""
     if type(error) is not ValueError:

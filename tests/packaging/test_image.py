@@ -79,7 +79,7 @@ def health_check():
 def test_health_check_fails_when_the_service_is_stopped(health_check, tmp_path):
     service = Service(tmp_path / "data").start()
 
-    def status() -> int:
+    def status():
         environment = {"HOOKMILL_PORT": str(service.port)}
         return subprocess.run(health_check, env=environment, stderr=subprocess.DEVNULL, timeout=LONG_SECONDS).returncode
 

@@ -50,7 +50,7 @@ def engine():
 class Container:
     """A service in a container."""
 
-    def __init__(self, engine: Path) -> None:
+    def __init__(self, engine: Path):
         self._engine = engine
         options = (*OPTIONS, "--network=none", f"--env=HOOKMILL_RUNNERS={RUNNERS}")
         self.podman("run", "--detach", f"--name={NAME}", *options, IMAGE)
@@ -86,7 +86,7 @@ class Container:
         self.podman("stop", "--time=40", NAME)
         return int(self.podman("inspect", "--format={{.State.ExitCode}}", NAME))
 
-    def remove(self) -> None:
+    def remove(self):
         self._start(("rm", "--force", "--time=0", NAME))
 
 
@@ -187,7 +187,7 @@ def composition(engine, network, tmp_path):
 
 
 def test_delivery_through_caddy_is_performed_by_the_worker_and_outlasts_a_restart(composition, network):
-    def hookmill(*arguments: str) -> Any:
+    def hookmill(*arguments):
         return json.loads(composition.execute("serve", "hookmill", *arguments, "--json"))
 
     composition.up()

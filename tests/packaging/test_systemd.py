@@ -78,7 +78,7 @@ def test_unit_with_accounts_exposes_more(unit_with_accounts):
 def test_units_differ_in_their_command_only():
     service, worker = (UNITS / name for name in ("hookmill.service", "hookmill-worker.service"))
 
-    def settings(unit: Path) -> list[str]:
+    def settings(unit):
         return [line for line in unit.read_text().splitlines() if line and not line.startswith(("#", "Description="))]
 
     assert [line.replace("hookmill worker", "hookmill serve") for line in settings(worker)] == settings(service)

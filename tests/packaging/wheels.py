@@ -12,14 +12,14 @@ from importlib.util import cache_from_source
 from pathlib import Path
 
 
-def write_wheels(names: set[str], directory: Path) -> None:
+def write_wheels(names: set[str], directory: Path):
     """Write a wheel of each library into the directory, with only its metadata. Names are as in a lock file."""
     installed = {name.lower().replace("_", "-"): each for each in distributions() if (name := each.name)}
     for name in names:
         _write_wheel(installed[name], directory)
 
 
-def link_files(site_packages: Path, *, except_of: str) -> None:
+def link_files(site_packages: Path, *, except_of: str):
     """Give the libraries that pip has installed from such wheels their files, also the compiled ones."""
     here = {library.name: library for library in distributions()}
     for installed in distributions(path=[str(site_packages)]):
@@ -36,7 +36,7 @@ def base_python() -> str:
     return str(Path(sys.executable).resolve())
 
 
-def _write_wheel(library: Distribution, directory: Path) -> None:
+def _write_wheel(library: Distribution, directory: Path):
     metadata = library.read_text("WHEEL")
     assert metadata is not None
     tags = [line.removeprefix("Tag: ") for line in metadata.splitlines() if line.startswith("Tag: ")]

@@ -210,12 +210,12 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     github: GitHub
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request: Any, client_address: Any):
         """A client that is killed closes the connection, which is no error."""
 
 
 class _Refused(Exception):
-    def __init__(self, status: int, message: str, errors: Sequence[str] = ()) -> None:
+    def __init__(self, status: int, message: str, errors: Sequence[str] = ()):
         super().__init__(message)
         self.answer = status, {"message": message, "errors": errors}
 
@@ -223,16 +223,16 @@ class _Refused(Exception):
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         self._answer()
 
-    def do_POST(self) -> None:
+    def do_POST(self):
         self._answer()
 
-    def do_PATCH(self) -> None:
+    def do_PATCH(self):
         self._answer()
 
-    def _answer(self) -> None:
+    def _answer(self):
         github = self.server.github
         github.requests.append((self.command, self.path))
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -256,7 +256,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif status is None:
             self._send(*answer)
 
-    def _hold(self) -> None:
+    def _hold(self):
         self.server.github.is_holding.set()
         self.server.github.release.wait(20)
 
@@ -372,7 +372,7 @@ class _Handler(BaseHTTPRequestHandler):
         bot = {"login": "hookmill[bot]", "id": 9, "type": "Bot"}
         return {"user": bot, "performed_via_github_app": {"id": APP_NUMBER}}
 
-    def _require_shown(self, comment: dict[str, Any]) -> None:
+    def _require_shown(self, comment: dict[str, Any]):
         if self.server.github.is_gitea:
             return
         hunks = self.server.github.shown_lines.get(comment["path"], [])
@@ -380,7 +380,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not any(lines <= set(hunk) for hunk in hunks) or comment.get("start_line", 0) >= comment["line"]:
             raise _Refused(422, "Unprocessable Entity", ["Pull request review thread line must be part of the diff"])
 
-    def _validate_check_run(self, content: Any, schema: Any) -> None:
+    def _validate_check_run(self, content: Any, schema: Any):
         jsonschema.validate(content, schema)
         # GitHub counts bytes, whatever its description says.
         if len(content.get("output", {}).get("summary", "").encode()) > 65_535:
@@ -396,7 +396,7 @@ class _Handler(BaseHTTPRequestHandler):
         github.tokens[token] = content
         return 201, {"token": token, "expires_at": iso(int((time.time() + github.token_seconds) * 1_000_000))}
 
-    def _require_jwt(self) -> None:
+    def _require_jwt(self):
         """The JWT of the app, with GitHub's rules about its times."""
         try:
             claims = jwt.decode(
@@ -411,7 +411,7 @@ class _Handler(BaseHTTPRequestHandler):
         if claims["exp"] > time.time() + 600:
             raise _Refused(401, "'Expiration time' claim ('exp') is too far in the future")
 
-    def _require_token(self, *permissions: str, allows_personal: bool = True) -> None:
+    def _require_token(self, *permissions: str, allows_personal: bool = True):
         """A personal token, or a token of the app for the repository that has one of the permissions."""
         token = self.headers["Authorization"].removeprefix("Bearer ")
         if token == TOKEN:
@@ -424,7 +424,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not set(permissions) & set(granted["permissions"]):
             raise _Refused(403, "Resource not accessible by integration")
 
-    def _send(self, status: int, body: Any) -> None:
+    def _send(self, status: int, body: Any):
         self.send_response(status)
         for name, value in self.server.github.answer_headers.items():
             self.send_header(name, value)
@@ -433,7 +433,7 @@ class _Handler(BaseHTTPRequestHandler):
         is_cut = self.server.github.cut(self.command, self.path)
         self.wfile.write(content[: len(content) // 2] if is_cut else content)
 
-    def log_message(self, *_: Any) -> None:
+    def log_message(self, *_: Any):
         pass
 
 

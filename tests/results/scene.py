@@ -51,7 +51,7 @@ class Scene:
     sent: list[tuple[str, str]] = field(default_factory=list)
     """The kind of each message that was sent, and what it is about."""
 
-    def advance(self, seconds: float) -> None:
+    def advance(self, seconds: float):
         self.now += int(seconds * 1_000_000)
 
     def queue(self, *declared: Any, payload: Any = PULL_REQUEST, **automation: Any) -> RunKey:
@@ -60,7 +60,7 @@ class Scene:
             self.backlog.automation(options=options, **automation), payload=json.dumps(payload).encode()
         )
 
-    def begin(self, key: RunKey, executor: ExecutorId = WORKER) -> None:
+    def begin(self, key: RunKey, executor: ExecutorId = WORKER):
         """Claim the run, and begin its attempt as a performer does."""
         with self.backlog.database.write() as tx:
             claims.claim(tx, executor=executor, at_most=9, after=FactoryId(""), now=self.now)
@@ -77,7 +77,7 @@ class Scene:
         self.begin(key)
         return key
 
-    def finish(self, key: RunKey, state: RunState = RunState.SUCCEEDED) -> None:
+    def finish(self, key: RunKey, state: RunState = RunState.SUCCEEDED):
         with self.backlog.database.write() as tx:
             result = Ended(state=state)
             attempt = self.backlog.run(key).attempt

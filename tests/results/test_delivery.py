@@ -5,7 +5,6 @@ import os
 import signal
 import ssl
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,7 +20,7 @@ from hookmill.store.database import open_database
 from hookmill.store.notices import CLAIM_US
 from hookmill.store.results import DIED, ClaimedResult, NothingToSend, NotSent, Outcome, Sent
 from hookmill.store.runs import outputs
-from tests.notices.receivers import Receiver, closed_port, http_receiver
+from tests.notices.receivers import closed_port, http_receiver
 from tests.outbound.forward_proxy import forward_proxy
 from tests.results.github import ACCOUNT_NUMBER, TOKEN
 from tests.results.scene import COMMENT, SHA, SLACK, STATUS, WEBHOOK, WORKER, Scene
@@ -34,7 +33,7 @@ OURS = {"id": 9, "user": {"id": ACCOUNT_NUMBER}}
 
 
 @pytest.fixture
-def receiver() -> Iterator[Receiver]:
+def receiver():
     with http_receiver() as server:
         yield server
 
@@ -188,7 +187,7 @@ def test_comment_is_not_repeated_after_a_search_whose_answer_was_cut(scene, gith
     ("status", "is_final"),
     [(302, True), (400, True), (401, False), (403, False), (404, True), (422, True), (429, False), (500, False)],
 )
-def test_answer_decides_whether_a_result_is_sent_again(scene, github, monkeypatch, status: int, is_final: bool):
+def test_answer_decides_whether_a_result_is_sent_again(scene, github, monkeypatch, status, is_final):
     ended(scene, COMMENT)
     github.next_answers = [status]
 
@@ -214,9 +213,7 @@ def test_answer_decides_whether_a_result_is_sent_again(scene, github, monkeypatc
         (403, "You have triggered an abuse detection mechanism.", 60),
     ],
 )
-def test_answer_that_heals_by_itself_is_followed_by_another_attempt(
-    scene, github, monkeypatch, status: int, words: str, seconds: int
-):
+def test_answer_that_heals_by_itself_is_followed_by_another_attempt(scene, github, monkeypatch, status, words, seconds):
     scene.started(STATUS)
     github.next_answers, github.next_words, github.answer_headers = [status], words, {}
 
@@ -257,7 +254,7 @@ def test_status_is_sent_again_until_github_knows_the_commit(scene, github, monke
         "x" * 290 + TOKEN,
     ],
 )
-def test_answer_that_repeats_the_token_is_not_shown(scene, github, monkeypatch, words: str):
+def test_answer_that_repeats_the_token_is_not_shown(scene, github, monkeypatch, words):
     scene.started(STATUS)
     github.next_answers, github.next_words = [403], words
 
@@ -296,7 +293,7 @@ def test_answer_that_is_too_large_is_not_read(scene, github, monkeypatch):
     sizes: list[int] = []
     loads = json.loads
 
-    def measured(body: bytes) -> Any:
+    def measured(body):
         sizes.append(len(body))
         return loads(body)
 
@@ -332,7 +329,7 @@ def test_repository_that_the_settings_no_longer_allow_gets_nothing(scene, github
 
 
 @pytest.mark.parametrize("texts", [{"summary": None}, {"comment": '{"body": ""}'}])
-def test_run_without_a_text_has_nothing_to_comment(scene, github, monkeypatch, texts: dict[str, Any]):
+def test_run_without_a_text_has_nothing_to_comment(scene, github, monkeypatch, texts):
     ended(scene, COMMENT, **texts)
 
     outcome = delivery(monkeypatch, github=at_github(github.url)).send(claimed(scene))
@@ -351,7 +348,7 @@ def test_unusable_comment_of_a_run_is_refused(scene, github, monkeypatch):
 
 
 @pytest.mark.parametrize("token", ["", "token\r\nX-Evil: 1", "tökén"])
-def test_unusable_token_is_reported_without_its_value(scene, github, monkeypatch, token: str):
+def test_unusable_token_is_reported_without_its_value(scene, github, monkeypatch, token):
     ended(scene, COMMENT)
     by = delivery(monkeypatch, github=at_github(github.url))
     monkeypatch.setenv("GITHUB_TOKEN", token)
@@ -396,7 +393,7 @@ def test_slack_gets_one_inert_text(scene, receiver, monkeypatch):
 
 
 @pytest.mark.parametrize("url", ["", "hooks.slack.example/secret", "http://hooks.slack.example/secret"])
-def test_unusable_url_of_a_chat_is_reported_without_its_path(scene, monkeypatch, url: str):
+def test_unusable_url_of_a_chat_is_reported_without_its_path(scene, monkeypatch, url):
     ended(scene, SLACK)
     monkeypatch.setenv("SLACK_URL", url)
 
@@ -449,7 +446,7 @@ def test_sender_sends_what_is_due_and_reports_what_it_gives_up(scene, github, mo
     assert scene.backlog.run(key).state is RunState.SUCCEEDED
 
 
-def send_to_chat(store: str, url: str, now: int) -> None:
+def send_to_chat(store: str, url: str, now: int):
     """Send the message that is due to the chat, in a process of its own."""
     os.environ["SLACK_URL"] = url
     by = ResultDelivery(

@@ -6,7 +6,6 @@ import signal
 import ssl
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -53,7 +52,7 @@ def delivery_to(destination: RepositoryDestination) -> ResultDelivery:
 class PullRequest:
     """The runs of one automation for a pull request, in the order of its pushes."""
 
-    def __init__(self, scene: Scene, github: GitHub, declared: Any = COMMENT, **destination: Any) -> None:
+    def __init__(self, scene: Scene, github: GitHub, declared: Any = COMMENT, **destination: Any):
         self.scene = scene
         self.automation = scene.backlog.automation(options=read(RunOptions, {"results": [declared]}))
         credential = destination or {"secret_from": "GITHUB_TOKEN"}
@@ -72,7 +71,7 @@ class PullRequest:
         self.scene.begin(key)
         return key
 
-    def end(self, key: RunKey, summary: str = "", *, annotations: Any = None) -> None:
+    def end(self, key: RunKey, summary: str = "", *, annotations: Any = None):
         texts = {"summary.md": summary, "annotations.json": json.dumps(annotations) if annotations else ""}
         with self.scene.backlog.database.write() as tx:
             outputs.add(tx, key, {name: OutputText(text=text) for name, text in texts.items() if text})
@@ -92,13 +91,13 @@ class PullRequest:
 
 
 @pytest.fixture
-def pull_request(scene: Scene, github: GitHub, monkeypatch: pytest.MonkeyPatch) -> PullRequest:
+def pull_request(scene, github, monkeypatch):
     monkeypatch.setenv("GITHUB_TOKEN", TOKEN)
     return PullRequest(scene, github)
 
 
 @pytest.fixture
-def reviewed(scene: Scene, github: GitHub, monkeypatch: pytest.MonkeyPatch) -> PullRequest:
+def reviewed(scene, github, monkeypatch):
     monkeypatch.setenv("GITHUB_TOKEN", TOKEN)
     github.diff, github.shown_lines = DIFF, SHOWN
     return PullRequest(scene, github, REVIEW)
@@ -111,7 +110,7 @@ def text_of(comment: Any) -> str:
     return "\n".join(lines[2 : lines.index("---") - 1])
 
 
-def test_each_push_updates_the_one_comment(pull_request: PullRequest, github: GitHub):
+def test_each_push_updates_the_one_comment(pull_request, github):
     outcomes = [pull_request.review(f"Review {number}") for number in (1, 2, 3)]
 
     page = f"{github.url}/acme/shop/issues/7#1"
@@ -130,7 +129,7 @@ def test_comments_are_not_updated_if_the_automation_says_so(scene, github, monke
     assert [comment["body"].split("\n")[1] for comment in github.comments] == ["Review 1", "Review 2"]
 
 
-def test_another_automation_has_its_own_comment(pull_request: PullRequest, github: GitHub):
+def test_another_automation_has_its_own_comment(pull_request, github):
     other = PullRequest(pull_request.scene, github)
 
     for each in (pull_request, other, pull_request):
@@ -141,7 +140,7 @@ def test_another_automation_has_its_own_comment(pull_request: PullRequest, githu
     ]
 
 
-def test_older_run_that_ends_later_does_not_replace_the_comment(pull_request: PullRequest, github: GitHub):
+def test_older_run_that_ends_later_does_not_replace_the_comment(pull_request, github):
     older, newer = pull_request.push(), pull_request.push()
     pull_request.end(newer, "New")
     pull_request.send()
@@ -154,7 +153,7 @@ def test_older_run_that_ends_later_does_not_replace_the_comment(pull_request: Pu
 
 
 @pytest.mark.parametrize("ends_first", [0, 1])
-def test_only_the_newest_of_waiting_comments_is_sent(pull_request: PullRequest, github: GitHub, ends_first: int):
+def test_only_the_newest_of_waiting_comments_is_sent(pull_request, github, ends_first):
     runs = pull_request.push(), pull_request.push()
 
     for number in (ends_first, 1 - ends_first):
@@ -165,7 +164,7 @@ def test_only_the_newest_of_waiting_comments_is_sent(pull_request: PullRequest, 
     assert [text_of(comment) for comment in github.comments] == ["Review 1"]
 
 
-def test_older_run_never_overwrites_what_a_newer_one_wrote_elsewhere(pull_request: PullRequest, github: GitHub):
+def test_older_run_never_overwrites_what_a_newer_one_wrote_elsewhere(pull_request, github):
     """Such as another copy of the installation."""
     pull_request.review("Review 1")
     lines = github.comments[0]["body"].split("\n")
@@ -178,7 +177,7 @@ def test_older_run_never_overwrites_what_a_newer_one_wrote_elsewhere(pull_reques
     assert [comment["body"] for comment in github.comments] == [newer]
 
 
-def test_run_without_a_text_leaves_the_comment_as_it_is(pull_request: PullRequest, github: GitHub):
+def test_run_without_a_text_leaves_the_comment_as_it_is(pull_request, github):
     pull_request.review("Review 1")
 
     assert isinstance(pull_request.review(), NothingToSend)
@@ -186,7 +185,7 @@ def test_run_without_a_text_leaves_the_comment_as_it_is(pull_request: PullReques
     assert [text_of(comment) for comment in github.comments] == ["Review 1"]
 
 
-def test_comment_that_a_frozen_worker_overwrites_late_is_restored(pull_request: PullRequest, github: GitHub):
+def test_comment_that_a_frozen_worker_overwrites_late_is_restored(pull_request, github):
     pull_request.review("Review 1")
     scene, older = pull_request.scene, pull_request.push()
     pull_request.end(older, "Review 2")
@@ -207,7 +206,7 @@ def test_comment_that_a_frozen_worker_overwrites_late_is_restored(pull_request: 
     assert github.comments == [newest]
 
 
-def test_deleted_comment_is_created_again(pull_request: PullRequest, github: GitHub):
+def test_deleted_comment_is_created_again(pull_request, github):
     pull_request.review("Review 1")
     github.comments = [{"id": 41, "body": "Somebody's", "user": FOREIGN}]
 
@@ -218,7 +217,7 @@ def test_deleted_comment_is_created_again(pull_request: PullRequest, github: Git
 
 
 @pytest.mark.parametrize("is_recorded", [True, False])
-def test_comment_of_somebody_else_is_never_changed(pull_request: PullRequest, github: GitHub, is_recorded: bool):
+def test_comment_of_somebody_else_is_never_changed(pull_request, github, is_recorded):
     pull_request.review("Review 1")
     copied = {**github.comments[0], "user": FOREIGN, "id": 1 if is_recorded else 9}
     github.comments = [copied]
@@ -229,7 +228,7 @@ def test_comment_of_somebody_else_is_never_changed(pull_request: PullRequest, gi
     assert github.updates == 0
 
 
-def test_comment_is_found_again_without_a_record(pull_request: PullRequest, github: GitHub):
+def test_comment_is_found_again_without_a_record(pull_request, github):
     """Retention has removed the run."""
     pull_request.review("Review 1")
     with pull_request.scene.backlog.database.write() as tx:
@@ -243,7 +242,7 @@ def test_comment_is_found_again_without_a_record(pull_request: PullRequest, gith
     assert text_of(github.comments[-1]) == "Review 2"
 
 
-def test_comment_of_a_worker_that_died_is_updated_by_the_next_run(pull_request: PullRequest, github: GitHub):
+def test_comment_of_a_worker_that_died_is_updated_by_the_next_run(pull_request, github):
     scene, first = pull_request.scene, pull_request.push()
     pull_request.end(first, "Review 1")
     dying = scene.claim(WORKER)
@@ -260,7 +259,7 @@ def test_comment_of_a_worker_that_died_is_updated_by_the_next_run(pull_request: 
     assert [text_of(comment) for comment in github.comments] == ["Review 2"]
 
 
-def send_one(store: str, destination: RepositoryDestination, now: int) -> None:
+def send_one(store: str, destination: RepositoryDestination, now: int):
     """Send the message that is due, as a process of its own."""
     os.environ["GITHUB_TOKEN"] = TOKEN
     with open_database(store) as database:
@@ -274,7 +273,7 @@ def send_one(store: str, destination: RepositoryDestination, now: int) -> None:
 
 
 @pytest.mark.parametrize("has_newer", [False, True])
-def test_worker_killed_after_its_request_leaves_one_comment(pull_request: PullRequest, github: GitHub, has_newer: bool):
+def test_worker_killed_after_its_request_leaves_one_comment(pull_request, github, has_newer):
     pull_request.end(pull_request.push(), "Review 1")
     github.performs_held, github.held = True, lambda method, _path: method == "POST"
     arguments = pull_request.scene.backlog.url, pull_request.destination, pull_request.scene.now
@@ -295,7 +294,7 @@ def test_worker_killed_after_its_request_leaves_one_comment(pull_request: PullRe
     assert [text_of(comment) for comment in github.comments] == [f"Review {2 if has_newer else 1}"]
 
 
-def test_comment_whose_answer_was_lost_is_not_created_twice(pull_request: PullRequest, github: GitHub):
+def test_comment_whose_answer_was_lost_is_not_created_twice(pull_request, github):
     pull_request.end(pull_request.push(), "Review 1")
     github.next_answers = [None, 0]
     assert isinstance(pull_request.send(), NotSent)
@@ -308,7 +307,7 @@ def test_comment_whose_answer_was_lost_is_not_created_twice(pull_request: PullRe
 
 
 @pytest.mark.parametrize("words", ["A", "\N{PILE OF POO}"])
-def test_many_long_comments_of_others_do_not_prevent_a_comment(pull_request: PullRequest, github: GitHub, words: str):
+def test_many_long_comments_of_others_do_not_prevent_a_comment(pull_request, github, words):
     pull_request.review("Review 1")
     with pull_request.scene.backlog.database.write() as tx:
         tx.run("DELETE FROM run_results")
@@ -320,7 +319,7 @@ def test_many_long_comments_of_others_do_not_prevent_a_comment(pull_request: Pul
     assert [len(github.comments), text_of(github.comments[-1])] == [8, "Review 2"]
 
 
-def test_token_that_may_not_read_its_user_updates_what_it_has_created(pull_request: PullRequest, github: GitHub):
+def test_token_that_may_not_read_its_user_updates_what_it_has_created(pull_request, github):
     github.may_read_user = False
 
     for number in (1, 2):
@@ -337,7 +336,7 @@ def test_token_that_may_not_read_its_user_updates_what_it_has_created(pull_reque
     ],
     ids=["app", "unnamed app"],
 )
-def test_app_updates_its_comment_and_no_copy(scene, github, monkeypatch, author: dict[str, Any]):
+def test_app_updates_its_comment_and_no_copy(scene, github, monkeypatch, author):
     monkeypatch.setenv("APP_KEY", pem(app_private_key()))
     pull_request = PullRequest(scene, github, app_id=CLIENT_ID, app_key_from="APP_KEY")
     pull_request.review("Review 1")
@@ -352,7 +351,7 @@ def test_app_updates_its_comment_and_no_copy(scene, github, monkeypatch, author:
     assert [text_of(comment) for comment in github.comments] == ["Review 1", "Review 2"]
 
 
-def test_footer_has_the_run_its_duration_cost_and_model(pull_request: PullRequest, github: GitHub):
+def test_footer_has_the_run_its_duration_cost_and_model(pull_request, github):
     key = pull_request.push()
     with pull_request.scene.backlog.database.write() as tx:
         for attempt, cost in ((1, 200_000), (2, 50_000)):
@@ -368,7 +367,7 @@ def test_footer_has_the_run_its_duration_cost_and_model(pull_request: PullReques
     )
 
 
-def test_two_workers_leave_one_comment_of_the_newest_run(store_url: str, tmp_path: Path, monkeypatch):
+def test_two_workers_leave_one_comment_of_the_newest_run(store_url, tmp_path, monkeypatch):
     monkeypatch.setenv("GITHUB_TOKEN", TOKEN)
     backlog = Backlog(store_url, tmp_path)
     with github_server() as github:
@@ -377,7 +376,7 @@ def test_two_workers_leave_one_comment_of_the_newest_run(store_url: str, tmp_pat
         for number in (0, 3, 1, 5, 4, 2):
             pull_request.end(runs[number], f"Review {number}")
 
-        def work() -> None:
+        def work():
             with open_database(store_url) as database:
                 sender = ResultSender(
                     database,
@@ -403,7 +402,7 @@ def annotation(message: str, line: int = 11, path: str = "src/a.py", **fields: A
     return {"path": path, "start_line": line, "annotation_level": "warning", "message": message, **fields}
 
 
-def test_review_has_comments_on_lines_and_the_others_in_its_text(reviewed: PullRequest, github: GitHub):
+def test_review_has_comments_on_lines_and_the_others_in_its_text(reviewed, github):
     outcome = reviewed.review(
         annotations=[
             annotation("One line @octocat"),
@@ -456,7 +455,7 @@ def test_comment_at_gitea_is_found_among_many(scene, github, monkeypatch):
     assert [len(github.comments), text_of(github.comments[-1])] == [61, "Review 2"]
 
 
-def test_next_push_reviews_only_what_is_new(reviewed: PullRequest, github: GitHub):
+def test_next_push_reviews_only_what_is_new(reviewed, github):
     reviewed.review(annotations=[annotation("First")])
     reviewed.review(annotations=[annotation("First", 12), annotation("Second", 13)])
 
@@ -466,7 +465,7 @@ def test_next_push_reviews_only_what_is_new(reviewed: PullRequest, github: GitHu
     assert [[comment["body"] for comment in review["comments"]] for review in github.reviews] == [["First"], ["Second"]]
 
 
-def test_review_that_github_refuses_has_all_in_its_text(reviewed: PullRequest, github: GitHub):
+def test_review_that_github_refuses_has_all_in_its_text(reviewed, github):
     """The pull request has changed since its diff was read."""
     github.shown_lines = {}
 
@@ -477,7 +476,7 @@ def test_review_that_github_refuses_has_all_in_its_text(reviewed: PullRequest, g
     assert review["body"].endswith("`src/a.py:11`\n\nFirst")
 
 
-def test_review_without_a_readable_diff_has_all_in_its_text(reviewed: PullRequest, github: GitHub):
+def test_review_without_a_readable_diff_has_all_in_its_text(reviewed, github):
     github.next_answers = [406]
 
     assert isinstance(reviewed.review(annotations=[annotation("First")]), Sent)
@@ -485,7 +484,7 @@ def test_review_without_a_readable_diff_has_all_in_its_text(reviewed: PullReques
     assert [review["comments"] for review in github.reviews] == [[]]
 
 
-def test_review_whose_answer_was_lost_is_not_created_twice(reviewed: PullRequest, github: GitHub):
+def test_review_whose_answer_was_lost_is_not_created_twice(reviewed, github):
     reviewed.end(reviewed.push(), annotations=[annotation("First")])
     github.next_answers = [None, 0]
     assert isinstance(reviewed.send(), NotSent)
@@ -497,7 +496,7 @@ def test_review_whose_answer_was_lost_is_not_created_twice(reviewed: PullRequest
 
 
 @pytest.mark.parametrize("annotations", ["[]", "{}", '[{"path": "../x"}]'])
-def test_run_without_usable_annotations_creates_no_review(reviewed: PullRequest, github: GitHub, annotations: str):
+def test_run_without_usable_annotations_creates_no_review(reviewed, github, annotations):
     key = reviewed.push()
     with reviewed.scene.backlog.database.write() as tx:
         outputs.add(tx, key, {"annotations.json": OutputText(text=annotations)})

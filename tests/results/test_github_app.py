@@ -61,7 +61,7 @@ def send_next(scene: Scene, by: ResultDelivery) -> Outcome:
     return outcome
 
 
-def finish(scene: Scene, key: RunKey, state: RunState = RunState.SUCCEEDED, **texts: str) -> None:
+def finish(scene: Scene, key: RunKey, state: RunState = RunState.SUCCEEDED, **texts: str):
     with scene.backlog.database.write() as tx:
         names = {"summary": "summary.md", "annotations": "annotations.json"}
         outputs.add(tx, key, {names[name]: OutputText(text=text) for name, text in texts.items()})
@@ -471,7 +471,7 @@ def test_no_text_contains_a_credential(scene, github, caplog):
     assert re.search(r"eyJ[\w-]+\.", texts) is None
 
 
-def send_in_own_process(store: str, url: str, key: str, now: int) -> None:
+def send_in_own_process(store: str, url: str, key: str, now: int):
     """Send the message that is due, with a worker's sender."""
     os.environ["APP_KEY"] = key
     by = delivery_to(url)
@@ -481,7 +481,7 @@ def send_in_own_process(store: str, url: str, key: str, now: int) -> None:
         ).send_next()
 
 
-def kill_while_sending(scene: Scene, github: GitHub, request: str, *, is_performed: bool) -> None:
+def kill_while_sending(scene: Scene, github: GitHub, request: str, *, is_performed: bool):
     """Start to send the message that is due, and kill the process while it waits for the answer to the request."""
     github.performs_held = is_performed
     github.held = lambda method, path: f"{method} {path.partition('?')[0]}" == request

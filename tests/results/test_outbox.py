@@ -1,8 +1,5 @@
 """The outbox of results: every end of a run is reported, in order, and what a dead sender left is sent again."""
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-
 import pytest
 
 from hookmill.domain.ids import AutomationId, RunKey
@@ -13,7 +10,7 @@ from hookmill.domain.spec import read
 from hookmill.store import automations, results
 from hookmill.store.backup.adopting import adopt
 from hookmill.store.notices import ATTEMPTS_MAX, CLAIM_US, RESTORED, RETRY_US_MAX
-from hookmill.store.results import DIED, END, ClaimedResult, NothingToSend, NotSent, Outcome, Sent
+from hookmill.store.results import DIED, END, ClaimedResult, NothingToSend, NotSent, Sent
 from hookmill.store.runs import attempts, cancellation, executors, held
 from hookmill.store.runs.executors import ExecutorId
 from tests.results.scene import CHECK, COMMENT, SLACK, STATUS, WEBHOOK, WORKER, Scene
@@ -21,20 +18,20 @@ from tests.runs.backlog import Backlog
 
 
 @pytest.fixture
-def scene(store_url: str, tmp_path: Path) -> Iterator[Scene]:
+def scene(store_url, tmp_path):
     backlog = Backlog(store_url, tmp_path)
     yield Scene(backlog)
     backlog.database.close()
 
 
 @pytest.fixture
-def sqlite_scene(sqlite_store: str, tmp_path: Path) -> Iterator[Scene]:
+def sqlite_scene(sqlite_store, tmp_path):
     backlog = Backlog(sqlite_store, tmp_path)
     yield Scene(backlog)
     backlog.database.close()
 
 
-def test_start_and_end_of_a_run_are_reported_in_order(scene: Scene):
+def test_start_and_end_of_a_run_are_reported_in_order(scene):
     key = scene.started(STATUS, COMMENT, SLACK, WEBHOOK)
     assert scene.states(key) == ["waiting", "open", "open", "open", "waiting", "open"]
     assert sorted(scene.send_all()) == [("github_status", "started"), ("webhook", "started")]
@@ -51,46 +48,46 @@ def test_start_and_end_of_a_run_are_reported_in_order(scene: Scene):
     assert scene.send_all() == []
 
 
-def finish(scene: Scene, run: RunKey) -> None:
+def finish(scene: Scene, run: RunKey):
     scene.finish(run, RunState.FAILED)
 
 
-def requeue(scene: Scene, run: RunKey, attempts_max: int) -> None:
+def requeue(scene: Scene, run: RunKey, attempts_max: int):
     with scene.backlog.database.write() as tx:
         executors.requeue(tx, [run], attempts_max=attempts_max, now=scene.now)
 
 
-def cancel(scene: Scene, run: RunKey) -> None:
+def cancel(scene: Scene, run: RunKey):
     with scene.backlog.database.write() as tx:
         cancellation.request_cancel(tx, run, now=scene.now)
 
 
-def cancel_while_queued(scene: Scene, run: RunKey) -> None:
+def cancel_while_queued(scene: Scene, run: RunKey):
     requeue(scene, run, 9)
     cancel(scene, run)
 
 
-def cancel_while_its_worker_is_dead(scene: Scene, run: RunKey) -> None:
+def cancel_while_its_worker_is_dead(scene: Scene, run: RunKey):
     cancel(scene, run)
     requeue(scene, run, 9)
 
 
-def interrupt(scene: Scene, run: RunKey) -> None:
+def interrupt(scene: Scene, run: RunKey):
     requeue(scene, run, 1)
 
 
-def cancel_after_a_fault_of_the_host(scene: Scene, run: RunKey) -> None:
+def cancel_after_a_fault_of_the_host(scene: Scene, run: RunKey):
     cancel(scene, run)
     with scene.backlog.database.write() as tx:
         attempts.release(tx, run, executor=WORKER, attempt=1, counts_as_attempt=True, now=scene.now)
 
 
-def delete_the_automation_while_queued(scene: Scene, run: RunKey) -> None:
+def delete_the_automation_while_queued(scene: Scene, run: RunKey):
     requeue(scene, run, 9)
     delete_the_automation(scene, run)
 
 
-def delete_the_automation(scene: Scene, run: RunKey) -> None:
+def delete_the_automation(scene: Scene, run: RunKey):
     with scene.backlog.database.write() as tx:
         automation = automations.live_by_id(tx, AutomationId(scene.backlog.run(run).automation_id))
         assert automation is not None
@@ -112,7 +109,7 @@ def delete_the_automation(scene: Scene, run: RunKey) -> None:
         (delete_the_automation_while_queued, "failed"),
     ],
 )
-def test_no_end_of_a_run_leaves_its_status_pending(scene: Scene, end: Callable[[Scene, RunKey], None], state: str):
+def test_no_end_of_a_run_leaves_its_status_pending(scene, end, state):
     key = scene.started(STATUS, CHECK)
     assert sorted(scene.send_all()) == [("github_check", "started"), ("github_status", "started")]
 
@@ -121,7 +118,7 @@ def test_no_end_of_a_run_leaves_its_status_pending(scene: Scene, end: Callable[[
     assert sorted(scene.send_all()) == [("github_check", state), ("github_status", state)]
 
 
-def decide(scene: Scene) -> None:
+def decide(scene: Scene):
     """Decide which held runs start, as the dispatcher does."""
     with scene.backlog.database.write() as tx:
         held.reconsider_all(tx)
@@ -149,7 +146,7 @@ def replaced(scene: Scene, *, while_queued: bool) -> tuple[RunKey, RunKey]:
 
 
 @pytest.mark.parametrize("while_queued", [False, True])
-def test_replaced_run_does_not_leave_its_status_pending(scene: Scene, while_queued: bool):
+def test_replaced_run_does_not_leave_its_status_pending(scene, while_queued):
     older, newer = replaced(scene, while_queued=while_queued)
     assert scene.send_all() == [("github_status", "replaced")]
 
@@ -161,7 +158,7 @@ def test_replaced_run_does_not_leave_its_status_pending(scene: Scene, while_queu
 
 
 @pytest.mark.parametrize("while_queued", [False, True])
-def test_end_of_a_replaced_run_never_hides_the_status_of_the_newer_one(scene: Scene, while_queued: bool):
+def test_end_of_a_replaced_run_never_hides_the_status_of_the_newer_one(scene, while_queued):
     older, newer = replaced(scene, while_queued=while_queued)
 
     scene.begin(newer)
@@ -172,7 +169,7 @@ def test_end_of_a_replaced_run_never_hides_the_status_of_the_newer_one(scene: Sc
     assert scene.send_all() == [("github_status", "succeeded")]
 
 
-def test_retried_run_reports_its_start_once(scene: Scene):
+def test_retried_run_reports_its_start_once(scene):
     key = scene.started(STATUS, WEBHOOK)
     scene.send_all()
     requeue(scene, key, 9)
@@ -183,7 +180,7 @@ def test_retried_run_reports_its_start_once(scene: Scene):
     assert scene.states(key) == ["sent", "open", "sent", "open"]
 
 
-def test_outdated_attempt_reports_nothing(scene: Scene):
+def test_outdated_attempt_reports_nothing(scene):
     key = scene.queue(STATUS)
     assert not scene.begin_results(key)
     scene.begin(key)
@@ -192,7 +189,7 @@ def test_outdated_attempt_reports_nothing(scene: Scene):
     assert len(scene.deliveries(key)) == 2
 
 
-def test_status_of_an_end_replaces_a_start_that_still_waits(scene: Scene):
+def test_status_of_an_end_replaces_a_start_that_still_waits(scene):
     key = scene.started(STATUS)
     scene.finish(key)
 
@@ -200,7 +197,7 @@ def test_status_of_an_end_replaces_a_start_that_still_waits(scene: Scene):
     assert scene.states(key) == ["superseded", "sent"]
 
 
-def test_end_waits_while_the_start_is_being_sent(scene: Scene):
+def test_end_waits_while_the_start_is_being_sent(scene):
     key = scene.started(STATUS)
     start = scene.claim()
     assert start is not None
@@ -211,7 +208,7 @@ def test_end_waits_while_the_start_is_being_sent(scene: Scene):
     assert scene.send_all() == [("github_status", "succeeded")]
 
 
-def test_start_that_could_not_be_sent_is_not_repeated_after_the_end(scene: Scene):
+def test_start_that_could_not_be_sent_is_not_repeated_after_the_end(scene):
     key = scene.started(STATUS)
     start = scene.claim()
     assert start is not None
@@ -224,7 +221,7 @@ def test_start_that_could_not_be_sent_is_not_repeated_after_the_end(scene: Scene
     assert scene.states(key) == ["superseded", "sent"]
 
 
-def test_end_knows_the_check_run_that_the_start_has_created(scene: Scene):
+def test_end_knows_the_check_run_that_the_start_has_created(scene):
     key = scene.started(CHECK)
     scene.send_all()
     scene.finish(key)
@@ -235,7 +232,7 @@ def test_end_knows_the_check_run_that_the_start_has_created(scene: Scene):
     assert (end.remote_id, end.may_have_check_run) == (7, True)
 
 
-def test_start_of_a_check_run_that_was_never_sent_is_not_searched(scene: Scene):
+def test_start_of_a_check_run_that_was_never_sent_is_not_searched(scene):
     key = scene.started(CHECK)
     scene.finish(key)
 
@@ -246,7 +243,7 @@ def test_start_of_a_check_run_that_was_never_sent_is_not_searched(scene: Scene):
     assert scene.states(key) == ["superseded", "waiting"]
 
 
-def test_start_of_a_check_run_that_may_have_arrived_is_searched(scene: Scene):
+def test_start_of_a_check_run_that_may_have_arrived_is_searched(scene):
     key = scene.started(CHECK)
     start = scene.claim()
     assert start is not None
@@ -259,7 +256,7 @@ def test_start_of_a_check_run_that_may_have_arrived_is_searched(scene: Scene):
     assert (end.remote_id, end.may_have_check_run, end.may_have_arrived) == (None, True, False)
 
 
-def test_newer_run_never_replaces_the_check_run_of_an_older_one(scene: Scene):
+def test_newer_run_never_replaces_the_check_run_of_an_older_one(scene):
     older = scene.started(CHECK)
     scene.finish(older, RunState.FAILED)
 
@@ -270,7 +267,7 @@ def test_newer_run_never_replaces_the_check_run_of_an_older_one(scene: Scene):
     assert scene.send_all() == [("github_check", "succeeded")]
 
 
-def test_older_status_never_replaces_a_newer_one(scene: Scene):
+def test_older_status_never_replaces_a_newer_one(scene):
     older = scene.started(STATUS)
     scene.finish(older, RunState.FAILED)
     claimed = scene.claim()
@@ -286,7 +283,7 @@ def test_older_status_never_replaces_a_newer_one(scene: Scene):
     assert scene.states(older) == ["superseded", "superseded"]
 
 
-def test_messages_of_a_webhook_are_never_reordered(scene: Scene):
+def test_messages_of_a_webhook_are_never_reordered(scene):
     key = scene.started(WEBHOOK)
     start = scene.claim()
     assert start is not None
@@ -298,7 +295,7 @@ def test_messages_of_a_webhook_are_never_reordered(scene: Scene):
     assert scene.send_all() == [("webhook", "started"), ("webhook", "succeeded")]
 
 
-def test_end_is_sent_after_the_start_whatever_the_clock_says(scene: Scene):
+def test_end_is_sent_after_the_start_whatever_the_clock_says(scene):
     key = scene.started(WEBHOOK)
     scene.finish(key)
     scene.advance(-1)
@@ -309,7 +306,7 @@ def test_end_is_sent_after_the_start_whatever_the_clock_says(scene: Scene):
 
 
 @pytest.mark.parametrize("declared", [CHECK, STATUS, WEBHOOK], ids=lambda declared: declared["kind"])
-def test_start_is_never_sent_after_the_end_if_the_clock_was_corrected(sqlite_scene: Scene, declared: dict[str, str]):
+def test_start_is_never_sent_after_the_end_if_the_clock_was_corrected(sqlite_scene, declared):
     scene = sqlite_scene
     scene.started(declared)
     start = scene.claim()
@@ -325,7 +322,7 @@ def test_start_is_never_sent_after_the_end_if_the_clock_was_corrected(sqlite_sce
     assert about == (["started", "succeeded"] if declared is WEBHOOK else ["succeeded"])
 
 
-def test_only_one_message_at_a_time_is_sent_to_a_destination(scene: Scene):
+def test_only_one_message_at_a_time_is_sent_to_a_destination(scene):
     for _ in range(2):
         scene.finish(scene.started(SLACK))
     scene.finish(scene.started(WEBHOOK))
@@ -337,7 +334,7 @@ def test_only_one_message_at_a_time_is_sent_to_a_destination(scene: Scene):
     assert scene.claim() is None
 
 
-def test_message_of_a_sender_that_died_is_sent_again_and_marked(scene: Scene):
+def test_message_of_a_sender_that_died_is_sent_again_and_marked(scene):
     key = scene.started(SLACK)
     scene.finish(key)
     dead = scene.claim()
@@ -356,7 +353,7 @@ def test_message_of_a_sender_that_died_is_sent_again_and_marked(scene: Scene):
     assert [(each.status, each.problem) for each in delivery.attempts] == [(None, DIED), (200, None)]
 
 
-def test_released_message_of_a_dead_worker_is_sent_again_and_marked(scene: Scene):
+def test_released_message_of_a_dead_worker_is_sent_again_and_marked(scene):
     ci, team = scene.started(WEBHOOK), scene.started(SLACK)
     for key in (ci, team):
         scene.finish(key)
@@ -381,7 +378,7 @@ def test_released_message_of_a_dead_worker_is_sent_again_and_marked(scene: Scene
     ]
 
 
-def test_worker_that_lives_after_all_records_its_released_message(scene: Scene):
+def test_worker_that_lives_after_all_records_its_released_message(scene):
     key = scene.started(SLACK)
     scene.finish(key)
     claimed = scene.claim(WORKER)
@@ -417,9 +414,7 @@ def sent_late(scene: Scene, result: dict[str, str]) -> tuple[RunKey, ClaimedResu
         (NotSent(problem="The name can't be resolved."), []),
     ],
 )
-def test_newer_state_is_sent_again_after_an_older_one_arrived_late(
-    scene: Scene, outcome: Outcome, again: list[tuple[str, str]]
-):
+def test_newer_state_is_sent_again_after_an_older_one_arrived_late(scene, outcome, again):
     _, late = sent_late(scene, STATUS)
 
     assert not scene.record(late, outcome)
@@ -427,7 +422,7 @@ def test_newer_state_is_sent_again_after_an_older_one_arrived_late(
     assert scene.send_all() == again
 
 
-def test_check_run_that_was_created_late_is_completed(scene: Scene):
+def test_check_run_that_was_created_late_is_completed(scene):
     key, late = sent_late(scene, CHECK)
 
     assert not scene.record(late, Sent(status=201, remote_id=9))
@@ -440,7 +435,7 @@ def test_check_run_that_was_created_late_is_completed(scene: Scene):
     assert [each.is_uncertain for each in scene.deliveries(key)] == [True, True]
 
 
-def test_same_state_is_not_sent_again_after_it_arrived_twice(scene: Scene):
+def test_same_state_is_not_sent_again_after_it_arrived_twice(scene):
     key = scene.started(STATUS)
     late = scene.claim(WORKER)
     assert late is not None
@@ -454,7 +449,7 @@ def test_same_state_is_not_sent_again_after_it_arrived_twice(scene: Scene):
     assert scene.states(key) == ["sent", "open"]
 
 
-def test_message_is_not_claimed_again_by_an_earlier_clock(scene: Scene):
+def test_message_is_not_claimed_again_by_an_earlier_clock(scene):
     key = scene.started(SLACK)
     scene.finish(key)
     claimed = scene.claim()
@@ -469,7 +464,7 @@ def test_message_is_not_claimed_again_by_an_earlier_clock(scene: Scene):
     assert len(scene.deliveries(key)[0].attempts) == 1
 
 
-def test_message_is_given_up_after_its_last_attempt(scene: Scene):
+def test_message_is_given_up_after_its_last_attempt(scene):
     key = scene.started(SLACK)
     scene.finish(key)
     for _ in range(ATTEMPTS_MAX):
@@ -483,7 +478,7 @@ def test_message_is_given_up_after_its_last_attempt(scene: Scene):
     assert (delivery.state, delivery.problem, len(delivery.attempts)) == ("failed", "down", ATTEMPTS_MAX)
 
 
-def test_message_whose_senders_all_died_is_given_up(scene: Scene):
+def test_message_whose_senders_all_died_is_given_up(scene):
     key = scene.started(SLACK)
     scene.finish(key)
     for _ in range(ATTEMPTS_MAX):
@@ -501,7 +496,7 @@ def test_message_whose_senders_all_died_is_given_up(scene: Scene):
         (NothingToSend(reason="The run wrote no text for a comment."), "omitted"),
     ],
 )
-def test_message_that_can_never_be_sent_is_not_repeated(scene: Scene, outcome: NotSent | NothingToSend, state: str):
+def test_message_that_can_never_be_sent_is_not_repeated(scene, outcome, state):
     key = scene.started(SLACK)
     scene.finish(key)
     claimed = scene.claim()
@@ -515,7 +510,7 @@ def test_message_that_can_never_be_sent_is_not_repeated(scene: Scene, outcome: N
 
 
 @pytest.mark.parametrize("retry_after", [0, 120, 10**6])
-def test_next_attempt_waits_as_long_as_the_destination_asks(sqlite_scene: Scene, retry_after: int):
+def test_next_attempt_waits_as_long_as_the_destination_asks(sqlite_scene, retry_after):
     scene = sqlite_scene
     scene.finish(scene.started(SLACK))
     claimed = scene.claim()
@@ -528,7 +523,7 @@ def test_next_attempt_waits_as_long_as_the_destination_asks(sqlite_scene: Scene,
     assert scene.claim() is not None
 
 
-def test_refused_target_is_shown_and_never_sent(sqlite_scene: Scene):
+def test_refused_target_is_shown_and_never_sent(sqlite_scene):
     key = sqlite_scene.started({**STATUS, "commit": "/nothing"})
     sqlite_scene.finish(key)
 
@@ -539,7 +534,7 @@ def test_refused_target_is_shown_and_never_sent(sqlite_scene: Scene):
     assert delivery.problem.startswith("The payload has no value at /nothing")
 
 
-def test_restored_copy_sends_only_what_its_own_runs_report(sqlite_scene: Scene):
+def test_restored_copy_sends_only_what_its_own_runs_report(sqlite_scene):
     sent, running, cancelled = [sqlite_scene.started(WEBHOOK) for _ in range(3)]
     sqlite_scene.finish(sent)
     sqlite_scene.send_all()

@@ -173,7 +173,7 @@ def reaching(endpoint: ModelEndpoint) -> dict[str, Any]:
     return {"network_allow": [f"localhost:{endpoint.port}"], "network_private": ["127.0.0.1"]}
 
 
-def require_that_the_model_got_no_orders(endpoint: ModelEndpoint) -> None:
+def require_that_the_model_got_no_orders(endpoint: ModelEndpoint):
     assert set(endpoint.keys) == {KEY}
     # Files and messages of the pull request are no instructions.
     assert INSTRUCTION not in endpoint.prompts[0]
@@ -338,7 +338,7 @@ def test_pull_request_is_reviewed_by_an_agent_in_a_sandbox(directory, monkeypatc
     assert repository.users
 
 
-def wait_for_results(management: Management, count: int) -> None:
+def wait_for_results(management: Management, count: int):
     """Wait until so many runs have ended, and have delivered their results."""
 
     def are_delivered() -> bool:

@@ -3,7 +3,6 @@
 import json
 import os
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,7 +53,7 @@ def deliver(management: Management, service: Service) -> Any:
     return may
 
 
-def test_run_whose_service_is_killed_never_leaves_its_status_pending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_run_whose_service_is_killed_never_leaves_its_status_pending(tmp_path, monkeypatch):
     monkeypatch.setenv("APP_KEY", pem(app_private_key()))
     with github_server() as github:
         # The service is killed after GitHub has created the check run, and before GitHub answers.
@@ -82,7 +81,7 @@ def test_run_whose_service_is_killed_never_leaves_its_status_pending(tmp_path: P
         assert not [token for token in github.tokens if token in service.log()]
 
 
-def work_until_ready(started_by_serve: bool) -> None:
+def work_until_ready(started_by_serve: bool):
     """Start a worker, print the names of its threads, and stop it."""
     settings = read_settings()
     open_store(settings, create=True).close()
@@ -98,7 +97,7 @@ def work_until_ready(started_by_serve: bool) -> None:
 
 
 @pytest.mark.parametrize(("started_by_serve", "sends_results"), [(True, False), only_in_proof(False, True)])
-def test_only_workers_that_perform_runs_send_results(tmp_path: Path, started_by_serve: bool, sends_results: bool):
+def test_only_workers_that_perform_runs_send_results(tmp_path, started_by_serve, sends_results):
     destination = {"kind": "webhook", "url": "https://ci.example.com/hook", "secret_from": "CI_SECRET"}
     environment = os.environ | {
         "HOOKMILL_DATA_DIR": str(tmp_path / "data"),

@@ -12,7 +12,7 @@ def answering(answer: bytes) -> Iterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(30)
 
-        def accept() -> None:
+        def accept():
             with suppress(TimeoutError), server.accept()[0] as connection:
                 connection.recv(1_000)
                 connection.sendall(answer)

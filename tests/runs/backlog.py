@@ -25,7 +25,7 @@ from tests.support.waiting import LONG_SECONDS, until
 class Backlog:
     """A store with runs, and the rows to which they refer. Other processes open the same store at `url`."""
 
-    def __init__(self, url: str, data: Path) -> None:
+    def __init__(self, url: str, data: Path):
         self.url = url
         self.data = data
         with longer_timeouts():
@@ -174,7 +174,7 @@ class Backlog:
         assert row is not None
         return row["value"]
 
-    def request_cancel(self, key: RunKey) -> None:
+    def request_cancel(self, key: RunKey):
         with self.database.write() as tx:
             cancellation.request_cancel(tx, key, now=microseconds())
 
@@ -207,7 +207,7 @@ class Backlog:
     def __enter__(self) -> "Backlog":
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_: object):
         self.database.close()
 
 
@@ -225,7 +225,7 @@ class Worker:
         freeze: Mapping[str, str] | None = None,
         platform_url: str | None = None,
         **settings: Any,
-    ) -> None:
+    ):
         """Start the worker. Without `data` and `url`, it uses the backlog's data directory and database.
 
         `platform_url`: the agent platform of the runner `http`.
@@ -253,15 +253,15 @@ class Worker:
     def is_alive(self) -> bool:
         return self._process.is_alive()
 
-    def kill(self) -> None:
+    def kill(self):
         """Kill the process with SIGKILL."""
         self._process.kill()
         self._process.join()
 
-    def pause(self) -> None:
+    def pause(self):
         self._signal(signal.SIGSTOP)
 
-    def resume(self) -> None:
+    def resume(self):
         self._signal(signal.SIGCONT)
 
     def stop(self) -> Any:
@@ -274,11 +274,11 @@ class Worker:
     def __enter__(self) -> "Worker":
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_: object):
         self.kill()
         self._control.close()
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _signal(self, number: signal.Signals):
         assert self._process.pid is not None
         os.kill(self._process.pid, number)
 

@@ -24,7 +24,7 @@ SUBNET, GATEWAY = "10.89.7.0/24", "10.89.7.1"
 COMMAND = "pwd; cat README.md; echo reviewed > ../outputs/summary.md; touch ../x"
 
 
-def main(engine: str, image: str) -> None:
+def main(engine: str, image: str):
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     create = [engine, "network", "create", "--internal", f"--subnet={SUBNET}", "models"]
     subprocess.run(create, check=True, capture_output=True)

@@ -1,8 +1,5 @@
 """Backlogs of runs on SQLite, on PostgreSQL, and on each of them in turn."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from hookmill.runs.runners import command
@@ -11,19 +8,19 @@ from tests.runs.backlog import Backlog
 
 
 @pytest.fixture
-def sqlite_backlog(sqlite_store: str, tmp_path: Path) -> Iterator[Backlog]:
+def sqlite_backlog(sqlite_store, tmp_path):
     with Backlog(sqlite_store, tmp_path / "data") as backlog:
         yield backlog
 
 
 @pytest.fixture
-def postgres_backlog(postgres_store: str, tmp_path: Path) -> Iterator[Backlog]:
+def postgres_backlog(postgres_store, tmp_path):
     with Backlog(postgres_store, tmp_path / "data") as backlog:
         yield backlog
 
 
 @pytest.fixture
-def backlog(store_url: str, tmp_path: Path) -> Iterator[Backlog]:
+def backlog(store_url, tmp_path):
     """The test runs on both databases."""
     with Backlog(store_url, tmp_path / "data") as backlog:
         yield backlog

@@ -40,7 +40,7 @@ def scheduled_automation(
     return automation.id
 
 
-def move_schedules_back(backlog: Backlog, duration: int) -> None:
+def move_schedules_back(backlog: Backlog, duration: int):
     """Move all times of the stored schedules back by `duration` in µs, as if this time had passed."""
     with backlog.database.write() as tx:
         tx.run(

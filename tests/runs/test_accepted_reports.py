@@ -36,23 +36,23 @@ def handed_over(backlog: Backlog, **automation: Any) -> RunKey:
     return key
 
 
-def receive(backlog: Backlog, key: RunKey) -> None:
+def receive(backlog: Backlog, key: RunKey):
     with backlog.database.write() as tx:
         assert platform_attempts.receive(tx, key, 1, DIGEST, DONE) is Reception.ACCEPTED
 
 
-def decide(backlog: Backlog) -> None:
+def decide(backlog: Backlog):
     with backlog.database.write() as tx:
         held.decide(tx, 2)
 
 
-def requeue(backlog: Backlog, key: RunKey, *, attempts_max: int = 1) -> None:
+def requeue(backlog: Backlog, key: RunKey, *, attempts_max: int = 1):
     """The worker has died, and another one requeues its run."""
     with backlog.database.write() as tx:
         executors.requeue(tx, [key], attempts_max=attempts_max, now=3)
 
 
-def cancel_all(backlog: Backlog, key: RunKey) -> None:
+def cancel_all(backlog: Backlog, key: RunKey):
     with backlog.database.write() as tx:
         for part in PartToCancel:
             run_filter = RunFilter(factory=FactoryId("fac_one"), newest=key)
@@ -74,28 +74,28 @@ def test_next_attempt_ends_with_the_report_even_after_the_last_attempt(backlog):
     assert (run.state, run.reason, run.attempt) == (RunState.SUCCEEDED, None, 2)
 
 
-def cancelled_before_the_requeue(backlog: Backlog, key: RunKey) -> None:
+def cancelled_before_the_requeue(backlog: Backlog, key: RunKey):
     backlog.request_cancel(key)
     requeue(backlog, key)
 
 
-def cancelled_after_the_requeue(backlog: Backlog, key: RunKey) -> None:
+def cancelled_after_the_requeue(backlog: Backlog, key: RunKey):
     requeue(backlog, key)
     backlog.request_cancel(key)
 
 
-def cancelled_with_all_runs(backlog: Backlog, key: RunKey) -> None:
+def cancelled_with_all_runs(backlog: Backlog, key: RunKey):
     requeue(backlog, key)
     cancel_all(backlog, key)
 
 
-def replaced_after_the_requeue(backlog: Backlog, key: RunKey) -> None:
+def replaced_after_the_requeue(backlog: Backlog, key: RunKey):
     requeue(backlog, key)
     backlog.queue(backlog.run(key).automation_id)
     decide(backlog)
 
 
-def cancelled_during_a_fault_of_the_host(backlog: Backlog, key: RunKey) -> None:
+def cancelled_during_a_fault_of_the_host(backlog: Backlog, key: RunKey):
     backlog.request_cancel(key)
     with backlog.database.write() as tx:
         attempts.release(tx, key, executor=OUR_EXECUTOR, attempt=1, counts_as_attempt=True, now=4)
@@ -130,7 +130,7 @@ def test_host_fault_in_the_last_attempt_does_not_lose_the_report(backlog):
         tx.run("UPDATE runs SET attempt = :attempt", attempt=ATTEMPTS_MAX)
         platform_attempts.begin(tx, key, ATTEMPTS_MAX, DIGEST, now=1)
 
-    def fault(*_: object) -> Any:
+    def fault(*_):
         with backlog.database.write() as tx:
             platform_attempts.receive(tx, key, ATTEMPTS_MAX, DIGEST, DONE)
         raise HostFault("No memory.", counts_as_attempt=True)
@@ -163,7 +163,7 @@ def test_report_that_waits_for_another_one_never_replaces_it(postgres_backlog, s
     key = handed_over(backlog)
     receptions = []
 
-    def receive_second() -> None:
+    def receive_second():
         with backlog.database.write() as tx:
             receptions.append(platform_attempts.receive(tx, key, 1, DIGEST, second))
 

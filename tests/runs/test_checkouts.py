@@ -42,7 +42,7 @@ PASSWORD = "ghp_not-a-real-token-7Qq"
 class Host:
     """A host with a data directory, and a source repository."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path):
         self.data = directory / "data"
         self.source = SourceRepository.create(directory / "source")
         self.checkouts = Checkouts(self.data)
@@ -273,7 +273,7 @@ def test_mirror_with_many_packs_is_packed_and_forgets_old_commits(host, monkeypa
 def test_work_ends_when_the_tick_raises(host):
     host.source.commit()
 
-    def tick() -> None:
+    def tick():
         raise WorkspaceStopped(Instruction.ABANDON)
 
     with pytest.raises(WorkspaceStopped):
@@ -333,7 +333,7 @@ def diff(workspace: Path) -> list[str]:
     return git(workspace, "diff", "--name-only", "hookmill/base...HEAD", "--").splitlines()
 
 
-def small_depths(monkeypatch: pytest.MonkeyPatch, *depths: int) -> None:
+def small_depths(monkeypatch: pytest.MonkeyPatch, *depths: int):
     monkeypatch.setattr(workspace_module, "BASE_DEPTHS", depths)
 
 
@@ -878,9 +878,9 @@ def answering(body: bytes | None, text: str) -> Iterator[str]:
     """A server of Git that answers each request with this body; without one, with the status 507 and a text."""
 
     class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *_: Any) -> None: ...
+        def log_message(self, *_: Any): ...
 
-        def do_GET(self) -> None:
+        def do_GET(self):
             self.send_response(200 if body is not None else 507, text if body is None else None)
             kind = "application/x-git-upload-pack-advertisement" if body is not None else "text/plain"
             self.send_header("Content-Type", kind)
@@ -910,7 +910,7 @@ def test_signal_that_ends_git_is_no_fault_of_the_server(host, tmp_path, monkeypa
         host.check_out(disk_bytes_max=30_000_000)
 
 
-def fake_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, *, only: str | None = None) -> None:
+def fake_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, *, only: str | None = None):
     """Put a program named git before the real one. `only`: the subcommand for which it replaces the real one."""
     real_path = os.environ["PATH"]
     programs = tmp_path / "programs"

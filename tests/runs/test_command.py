@@ -390,7 +390,7 @@ def pids_of_processes(package: Package) -> list[int]:
 
 
 def test_time_limit_ends_the_command_and_its_descendants(package):
-    def ended_after(seconds: float) -> Ended:
+    def ended_after(seconds):
         return result_of(shell(PROCESSES_WITHOUT_SIGTERM, time_limit_seconds=seconds, grace_seconds=0.3), package)
 
     seconds = 2.5
@@ -418,7 +418,7 @@ def test_command_that_ends_on_sigterm_is_not_killed(package):
 
 
 def test_cancellation_ends_the_command_and_its_descendants(package):
-    def all_have_started() -> bool:
+    def all_have_started():
         return all(has_content(package.directory / name)() for name in PID_FILES)
 
     result = result_of(shell(PROCESSES_WITHOUT_SIGTERM), package, instruct_when(all_have_started, Instruction.CANCEL))
@@ -710,7 +710,7 @@ def test_command_can_end_what_starts_guards_without_harm_to_other_runs(package, 
 
 
 def test_command_whose_guard_is_killed_is_ended_and_fails(package):
-    def kill_guard() -> None:
+    def kill_guard():
         leader = pid_in(package.directory / "leader")
         stat = Path(f"/proc/{leader}/stat").read_text()
         os.kill(int(stat.rpartition(")")[2].split()[1]), signal.SIGKILL)

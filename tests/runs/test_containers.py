@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -48,7 +47,7 @@ from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator[Path]:
+def engine():
     # In a longer path, Podman notices the end of a container only after 20 seconds.
     directory = Path(tempfile.mkdtemp(prefix="hm-", dir="/tmp"))
     try:
@@ -60,7 +59,7 @@ def engine() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def docker_engine() -> Iterator[Path]:
+def docker_engine():
     with docker(Path(tempfile.mkdtemp(prefix="hm-", dir="/tmp"))) as engine:
         yield engine
 
@@ -69,7 +68,7 @@ BOTH_ENGINES = pytest.mark.parametrize("engine_name", ["engine", only_in_proof("
 
 
 @pytest.fixture
-def package(tmp_path: Path) -> Package:
+def package(tmp_path):
     return write_package(tmp_path / "runs", sample_run(), b'{"a": 1}')
 
 
@@ -180,7 +179,7 @@ def test_values_of_variables_are_in_no_argument(package, monkeypatch):
         ({"network_private": ["10.0.0.0/8"]}, "must have network_allow with network_private"),
     ],
 )
-def test_unusable_settings_of_a_container_are_refused(changes: Any, problem: str):
+def test_unusable_settings_of_a_container_are_refused(changes, problem):
     with pytest.raises(ValidationError, match=problem):
         ContainerSettings(**{"image": "x", "argv": ("x",), **changes})
     if "argv" not in changes:
@@ -195,7 +194,7 @@ def test_unusable_settings_of_a_container_are_refused(changes: Any, problem: str
         AgentSettings(agent="claude", sandbox="container", container=ContainerOptions(image="x")),
     ],
 )
-def test_path_that_no_mount_can_have_is_refused(settings: ContainerSettings | AgentSettings):
+def test_path_that_no_mount_can_have_is_refused(settings):
     for check in (settings.prepare_host, settings.examine):
         with pytest.raises(Invalid, match="has a comma"):
             check(Path("/data,dst=/etc/runs"))
@@ -330,7 +329,7 @@ def test_variables_of_an_agent_reach_its_container_without_their_values(tmp_path
         ({"container": {}}, "Field required"),
     ],
 )
-def test_agent_has_the_settings_of_its_sandbox_only(changes: Any, problem: str):
+def test_agent_has_the_settings_of_its_sandbox_only(changes, problem):
     settings = {"agent": "claude", "sandbox": "container", "container": {"image": "x"}, **changes}
 
     with pytest.raises(ValidationError, match=problem):
@@ -524,7 +523,7 @@ def test_container_ends_at_the_time_limit(engine, package):
     assert containers(engine) == []
 
 
-def check_time_limit(engine, package) -> None:
+def check_time_limit(engine, package):
     seconds = 2
     result = perform(runner(engine, "echo begun; sleep 60", time_limit_seconds=seconds), package)
     while not result.output_tail and seconds < 20:

@@ -39,7 +39,7 @@ class GateRunner:
     active_max: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def end_earlier_attempts(self, run: Run) -> None: ...
+    def end_earlier_attempts(self, run: Run): ...
 
     def run(self, package: Package, next_instruction: NextInstruction) -> Ended | Abandoned:
         with self._lock:
@@ -319,14 +319,12 @@ def test_run_that_ends_within_the_grace_period_succeeds(sqlite_backlog):
 @pytest.mark.parametrize(
     ("drain_seconds", "command", "state"), [(30, "sleep 0.5", RunState.SUCCEEDED), (0, "sleep 60", RunState.QUEUED)]
 )
-def test_shutdown_waits_for_a_run_that_was_just_claimed(
-    sqlite_backlog, monkeypatch, drain_seconds: int, command: str, state: RunState
-):
+def test_shutdown_waits_for_a_run_that_was_just_claimed(sqlite_backlog, monkeypatch, drain_seconds, command, state):
     """The claim is committed, but the run is not in flight yet."""
     claim_and_beat = claims.claim_and_beat
     is_claimed = threading.Event()
 
-    def claim_and_pause(*arguments: Any, **options: Any) -> Any:
+    def claim_and_pause(*arguments, **options):
         claimed = claim_and_beat(*arguments, **options)
         if claimed:
             is_claimed.set()
@@ -336,7 +334,7 @@ def test_shutdown_waits_for_a_run_that_was_just_claimed(
     deregister = executors.deregister
     runs_in_flight: list[int] = []
 
-    def count_and_deregister(*arguments: Any) -> None:
+    def count_and_deregister(*arguments):
         # The shutdown now requeues all runs that this worker has claimed.
         runs_in_flight.append(dispatcher.runs_in_flight)
         deregister(*arguments)
@@ -361,7 +359,7 @@ def test_claim_that_ends_after_the_shutdown_performs_no_run(backlog, monkeypatch
     claim_and_beat = claims.claim_and_beat
     is_claimed, is_shut_down = threading.Event(), threading.Event()
 
-    def claim_and_wait(*arguments: Any, **options: Any) -> Any:
+    def claim_and_wait(*arguments, **options):
         claimed = claim_and_beat(*arguments, **options)
         if claimed:
             is_claimed.set()
@@ -467,7 +465,7 @@ def test_run_whose_thread_failed_is_performed_again(sqlite_backlog, monkeypatch)
     monkeypatch.setattr("hookmill.runs.dispatcher.TIDY_SECONDS", 0.2)
 
     class ExitingRunner(GateRunner):
-        def run(self, package: Package, next_instruction: NextInstruction) -> Ended | Abandoned:
+        def run(self, package, next_instruction):
             if package.run.attempt == 1:
                 raise SystemExit
             return Ended(state=RunState.SUCCEEDED)
@@ -484,7 +482,7 @@ def test_run_whose_thread_cannot_start_is_performed_later(sqlite_backlog, monkey
     start = threading.Thread.start
     refused: list[threading.Thread] = []
 
-    def refuse_once(thread: threading.Thread) -> None:
+    def refuse_once(thread):
         if thread.name == "run" and not refused:
             refused.append(thread)
             raise RuntimeError("can't start new thread")
@@ -501,7 +499,7 @@ def test_run_whose_thread_cannot_start_is_performed_later(sqlite_backlog, monkey
 def test_idle_worker_sends_heartbeats(backlog, monkeypatch):
     monkeypatch.setattr("hookmill.runs.dispatcher.TIDY_SECONDS", 0.1)
 
-    def heartbeat() -> int:
+    def heartbeat():
         with backlog.database.read() as tx:
             return executors.last_heartbeats(tx)[dispatcher.executor]
 

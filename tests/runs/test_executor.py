@@ -13,7 +13,7 @@ from tests.support.waiting import LONG_SECONDS, until
 RUN, OTHER = RunKey(b"one" * 4), RunKey(b"two" * 4)
 
 
-def ignore(_where: str, _error: BaseException) -> None: ...
+def ignore(_where: str, _error: BaseException): ...
 
 
 @pytest.mark.parametrize("error_type", [ZeroDivisionError, SystemExit, KeyboardInterrupt])
@@ -21,12 +21,12 @@ def test_exception_is_reported_and_its_thread_performs_more(error_type):
     failures: list[BaseException] = []
     threads: list[int] = []
 
-    def perform(_run: RunKey, attempt: int) -> None:
+    def perform(_run, attempt):
         threads.append(threading.get_ident())
         if attempt == 1:
             raise error_type
 
-    def report(_where: str, error: BaseException) -> None:
+    def report(_where, error):
         failures.append(error)
         # The log may be on a full disk.
         raise OSError
@@ -75,7 +75,7 @@ def test_attempt_whose_thread_cannot_start_is_not_in_flight(monkeypatch):
     performed: list[RunKey] = []
     executor = Executor(lambda run, _attempt: performed.append(run), report_failure=ignore)
 
-    def refuse(_thread: threading.Thread) -> None:
+    def refuse(_thread):
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as patch:
@@ -94,7 +94,7 @@ def test_closed_executor_performs_what_it_has_and_starts_no_more():
     is_open = threading.Event()
     threads: dict[RunKey, threading.Thread] = {}
 
-    def perform(run: RunKey, _attempt: int) -> None:
+    def perform(run, _attempt):
         assert is_open.wait(LONG_SECONDS)
         threads[run] = threading.current_thread()
 

@@ -39,7 +39,7 @@ POLICIES: Final = (
 class Plant:
     """Workers of one backlog, each behind a network link of its own, and commands that note each attempt."""
 
-    def __init__(self, backlog: Backlog, stack: ExitStack, *, workers: int) -> None:
+    def __init__(self, backlog: Backlog, stack: ExitStack, *, workers: int):
         self.backlog = backlog
         self.notes = backlog.data.parent / "notes"
         self._stack = stack
@@ -72,7 +72,7 @@ class Plant:
         self._stack.callback(worker.kill)
         return worker
 
-    def restart_worker(self, number: int) -> None:
+    def restart_worker(self, number: int):
         self.workers[number].kill()
         self.workers[number] = self.start_worker(number)
 
@@ -96,7 +96,7 @@ class Plant:
         """Runs arrive, and the schedule becomes due again and again, while the block runs."""
         is_over = threading.Event()
 
-        def arrive() -> None:
+        def arrive():
             number = 0
             while not is_over.wait(0.05):
                 number += 1
@@ -117,7 +117,7 @@ class Plant:
             is_over.set()
             thread.join()
 
-    def require_that_nothing_is_lost_or_doubled(self) -> None:
+    def require_that_nothing_is_lost_or_doubled(self):
         until(self._has_fired, "the schedule has fired for the last time")
         with self.backlog.database.read() as tx:
             rows = tx.all("SELECT id FROM runs WHERE schedule IS NOT NULL")
@@ -140,7 +140,7 @@ class Plant:
 
 
 @pytest.fixture
-def chance() -> random.Random:
+def chance():
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     return random.Random(seed)
@@ -152,7 +152,7 @@ def plant(url: str, directory: Path, *, workers: int = WORKERS) -> Iterator[Plan
         yield Plant(backlog, stack, workers=workers)
 
 
-def inject(plant: Plant, chance: random.Random, fault: Callable[[int], None]) -> None:
+def inject(plant: Plant, chance: random.Random, fault: Callable[[int], None]):
     with plant.arrivals():
         for _ in range(FAULTS):
             time.sleep(chance.uniform(0.1, 0.9))
@@ -161,14 +161,14 @@ def inject(plant: Plant, chance: random.Random, fault: Callable[[int], None]) ->
 
 
 @pytest.mark.timeout(1_200)
-def test_killed_workers_on_sqlite(sqlite_store: str, tmp_path: Path, chance: random.Random):
+def test_killed_workers_on_sqlite(sqlite_store, tmp_path, chance):
     with plant(sqlite_store, tmp_path, workers=1) as running:
         inject(running, chance, running.restart_worker)
 
 
 @pytest.mark.timeout(1_200)
 @pytest.mark.proof
-def test_killed_workers_on_postgresql(postgres_store: str, tmp_path: Path, chance: random.Random):
+def test_killed_workers_on_postgresql(postgres_store, tmp_path, chance):
     with plant(postgres_store, tmp_path) as running:
         inject(running, chance, running.restart_worker)
 
@@ -176,10 +176,10 @@ def test_killed_workers_on_postgresql(postgres_store: str, tmp_path: Path, chanc
 @pytest.mark.timeout(1_200)
 @pytest.mark.proof
 @pytest.mark.parametrize("fault", ["frozen", "without a network"])
-def test_interrupted_workers(postgres_store: str, tmp_path: Path, chance: random.Random, fault: str):
+def test_interrupted_workers(postgres_store, tmp_path, chance, fault):
     with plant(postgres_store, tmp_path) as running:
 
-        def interrupt(number: int) -> None:
+        def interrupt(number):
             worker, link = running.workers[number], running.links[number]
             begin, end = (worker.pause, worker.resume) if fault == "frozen" else (link.cut, link.restore)
             begin()
@@ -192,14 +192,14 @@ def test_interrupted_workers(postgres_store: str, tmp_path: Path, chance: random
 
 @pytest.mark.timeout(1_200)
 @pytest.mark.proof
-def test_restarts_of_the_database(tmp_path: Path, chance: random.Random):
+def test_restarts_of_the_database(tmp_path, chance):
     with PostgresServer.start() as server:
         url = server.create_database()
         with Backlog(url, tmp_path / "unused") as backlog:
             migrate(backlog.database)
         with plant(url, tmp_path) as running:
 
-            def restart(_: int) -> None:
+            def restart(_):
                 server.restart(chance.choice(("fast", "immediate")))
 
             inject(running, chance, restart)

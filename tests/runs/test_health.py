@@ -188,7 +188,7 @@ def test_probe_of_a_full_disk_fails_and_leaves_no_files(tmp_path):
 
 
 class Clock:
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch):
         self.now = 100.0
         monkeypatch.setattr(time, "monotonic", lambda: self.now)
 
@@ -196,7 +196,7 @@ class Clock:
 class ObservedHost:
     """A host's health, and the messages that it reported."""
 
-    def __init__(self, packages: Path) -> None:
+    def __init__(self, packages: Path):
         self.messages: list[str] = []
         self.health = HostHealth(
             packages,
@@ -267,7 +267,7 @@ def test_faulty_disk_is_probed_once_a_second(tmp_path, monkeypatch):
     clock, host = Clock(monkeypatch), ObservedHost(tmp_path)
     probed_at = []
 
-    def fail(_: Path) -> None:
+    def fail(_):
         probed_at.append(clock.now)
         raise OSError(errno.EIO, "Input/output error")
 

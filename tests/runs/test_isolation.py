@@ -64,19 +64,19 @@ ACCOUNT: Final = "nobody" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).p
 
 
 @pytest.fixture(scope="module", autouse=True)
-def sandboxes() -> Iterator[None]:
+def sandboxes():
     with bubblewrap_in_path():
         yield
 
 
 @pytest.fixture
-def no_cgroup(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_cgroup(monkeypatch):
     """A service that can create no cgroup."""
     monkeypatch.setattr(cgroup, "MOUNT", "/nonexistent")
 
 
 @pytest.fixture(params=CGROUPS)
-def possible_cgroup(request: pytest.FixtureRequest) -> bool:
+def possible_cgroup(request):
     """Whether sandboxes have a cgroup."""
     if request.param == "no cgroup":
         request.getfixturevalue("no_cgroup")
@@ -99,7 +99,7 @@ class Installation:
 
 
 @pytest.fixture
-def installation() -> Iterator[Installation]:
+def installation():
     with ExitStack() as resources:
         # Other accounts can't reach the directories of pytest.
         top = Path(tempfile.mkdtemp())
@@ -182,7 +182,7 @@ def perform(runner: CommandRunner, package: Package, next_instruction=always_con
 
 
 @pytest.fixture
-def package() -> Iterator[Package]:
+def package():
     top = Path(tempfile.mkdtemp())
     top.chmod(0o711)
     try:
@@ -205,7 +205,7 @@ def rows_of_page() -> dict[str, list[str]]:
 
 def assert_page_is_right(
     installation: Installation, column: int, result: Ended, exceptions: Mapping[str, str] | None = None
-) -> None:
+):
     """The attempts have had the results that this column of the page shows, with these exceptions."""
     succeeded = set(json.loads((result.output_tail or "").splitlines()[-1]))
     for name, path in installation.left_files.items():
@@ -395,7 +395,7 @@ def test_sandbox_ends_with_its_guard(package):
     begun = package.directory / "begun"
     command = runner("sh", "-c", "touch begun; sleep 60")
 
-    def kill_guard() -> Instruction:
+    def kill_guard():
         if begun.exists():
             inside = processes_in(package)
             guards = [pid for pid in inside if b"guard.py" in cmdline(pid)]
@@ -546,7 +546,7 @@ time.sleep(60)
 
 
 @pytest.mark.parametrize("script", [DELETED_FILES, MAPPED_FILES], ids=["open", "mapped"])
-def test_files_in_use_that_were_deleted_count_for_the_disk(package, script: str):
+def test_files_in_use_that_were_deleted_count_for_the_disk(package, script):
     result = performed_by_account(runner(python(), "-I", "-S", "-c", script), package)
 
     assert (result.state, result.reason) == (RunState.FAILED, TOO_LARGE)
@@ -597,7 +597,7 @@ def test_memory_that_processes_share_counts_once_near_the_limit():
 class EndsBetweenTwoReadings(list[int]):
     """Processes, the first of which is killed after all have been read once."""
 
-    def __init__(self, first: subprocess.Popen[bytes], *others: int) -> None:
+    def __init__(self, first: subprocess.Popen[bytes], *others: int):
         super().__init__((first.pid, *others))
         self._first = first
         self._readings = 0
@@ -873,7 +873,7 @@ def test_allowed_name_with_a_private_address_is_refused(package):
 def test_proxy_serves_a_limited_number_of_connections(monkeypatch):
     monkeypatch.setattr(egress, "CONNECTIONS_MAX", 2)
 
-    async def try_three() -> list[bytes]:
+    async def try_three():
         with socket.create_server(("127.0.0.1", 0)) as listener:
             port = listener.getsockname()[1]
             proxy = asyncio.create_task(egress._Proxy(EgressRules.of([]), lambda _: None).serve(listener))
@@ -971,7 +971,7 @@ def test_both_directories_of_a_linked_program_are_named(tmp_path):
     link.symlink_to("../lib/agent.js")
     linked = f"Its sandbox does not contain {link}, which is a symbolic link to {tmp_path}/lib/agent.js."
 
-    def problem(*read_only: Path) -> str | None:
+    def problem(*read_only):
         return BubblewrapSettings(read_only=tuple(map(str, read_only))).problem_of(str(link))
 
     assert problem() == (f"{linked} Add {tmp_path}/bin and {tmp_path}/lib to read_only in the runner's bubblewrap.")

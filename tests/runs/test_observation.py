@@ -26,7 +26,7 @@ SENDERS = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 class Observed:
     """A performer with one runner, `acting`, and what its observer has counted and recorded."""
 
-    def __init__(self, backlog: Backlog, act: Callable[..., Ended | Abandoned], *, sample_ratio: float = 1.0) -> None:
+    def __init__(self, backlog: Backlog, act: Callable[..., Ended | Abandoned], *, sample_ratio: float = 1.0):
         self.metrics = Metrics()
         self.spans: list[Span] = []
         tracing = Tracing(record=self.spans.append, clock=microseconds, sample_ratio=sample_ratio)
@@ -34,7 +34,7 @@ class Observed:
         self.performer: Performer = replace(new_performer(backlog, acting=FunctionRunner(act)), observer=observer)
         self._backlog = backlog
 
-    def perform(self, key: RunKey) -> None:
+    def perform(self, key: RunKey):
         self.performer.perform(key, self._backlog.run(key).attempt)
 
     def counted(self) -> dict[tuple[str, ...], float]:
@@ -67,7 +67,7 @@ def test_attempt_without_a_result_is_counted(sqlite_backlog):
 
 
 def test_fault_of_the_host_is_counted_and_is_no_failure(sqlite_backlog):
-    def fail(*_: object) -> Ended:
+    def fail(*_):
         raise HostFault("no disk")
 
     observed = Observed(sqlite_backlog, fail)
@@ -115,7 +115,7 @@ def test_spans_of_a_run_belong_to_the_trace_of_its_delivery(backlog):
 def test_run_continues_the_trace_of_the_sender(backlog):
     packages = []
 
-    def act(package, _instruction) -> Ended:
+    def act(package, _instruction):
         packages.append(package)
         return Ended(state=RunState.SUCCEEDED)
 
@@ -141,7 +141,7 @@ def test_run_continues_the_trace_of_the_sender(backlog):
 def test_trace_that_is_not_sampled_has_no_spans_but_is_passed_on(sqlite_backlog):
     packages = []
 
-    def act(package, _instruction) -> Ended:
+    def act(package, _instruction):
         packages.append(package)
         return Ended(state=RunState.SUCCEEDED)
 
@@ -156,7 +156,7 @@ def test_trace_that_is_not_sampled_has_no_spans_but_is_passed_on(sqlite_backlog)
 def test_command_gets_no_trace_while_tracing_is_off(sqlite_backlog):
     packages = []
 
-    def act(package, _instruction) -> Ended:
+    def act(package, _instruction):
         packages.append(package)
         return Ended(state=RunState.SUCCEEDED)
 
@@ -169,7 +169,7 @@ def test_command_gets_no_trace_while_tracing_is_off(sqlite_backlog):
 def test_run_that_is_cancelled_during_a_fault_of_the_host_has_a_span(sqlite_backlog):
     key = claimed_run(sqlite_backlog, runner="acting")
 
-    def fail(*_: object) -> Ended:
+    def fail(*_):
         sqlite_backlog.request_cancel(key)
         raise HostFault("No disk.")
 

@@ -15,7 +15,7 @@ SUCCEED_IF_GOOD = ["sh", "-c", "grep -q good event-payload.json"]
 GOOD, BAD = b'"good"', b'"bad"'
 
 
-def perform_in_turn(backlog: Backlog, automation: str, *payloads: bytes) -> None:
+def perform_in_turn(backlog: Backlog, automation: str, *payloads: bytes):
     """Queue a run for each payload, one after the other has ended."""
     for payload in payloads:
         backlog.wait_for_end(backlog.queue(automation, payload=payload))

@@ -36,7 +36,7 @@ class FunctionRunner:
     grace_seconds: float = 0
     error_of_earlier_attempts: OSError | None = None
 
-    def end_earlier_attempts(self, run: Run) -> None:
+    def end_earlier_attempts(self, run: Run):
         if self.error_of_earlier_attempts is not None:
             raise self.error_of_earlier_attempts
 
@@ -68,7 +68,7 @@ def with_settings(performer: Performer, **settings: Any) -> Performer:
     return replace(performer, settings=replace(performer.settings, **settings))
 
 
-def ignore(_component: str, _message: str) -> None: ...
+def ignore(_component: str, _message: str): ...
 
 
 def claimed_run(backlog: Backlog, runner: str = "package", payload: bytes = b"{}") -> RunKey:
@@ -78,12 +78,12 @@ def claimed_run(backlog: Backlog, runner: str = "package", payload: bytes = b"{}
     return key
 
 
-def claim(backlog: Backlog, executor: ExecutorId = OUR_EXECUTOR) -> None:
+def claim(backlog: Backlog, executor: ExecutorId = OUR_EXECUTOR):
     with backlog.database.write() as tx:
         claims.claim(tx, executor=executor, at_most=9, after=FactoryId(""), now=1)
 
 
-def requeue(backlog: Backlog, key: RunKey) -> None:
+def requeue(backlog: Backlog, key: RunKey):
     with backlog.database.write() as tx:
         executors.requeue(tx, [key], attempts_max=9, now=1)
 
@@ -194,7 +194,7 @@ def test_host_fault_requeues_the_run(sqlite_backlog, error, attempt):
     key = claimed_run(sqlite_backlog, runner="function")
     failures: list[Any] = []
 
-    def act(*_: object) -> Ended:
+    def act(*_):
         raise error
 
     performer = new_performer(sqlite_backlog, failures, function=FunctionRunner(act))
@@ -211,7 +211,7 @@ def test_host_fault_requeues_the_run(sqlite_backlog, error, attempt):
 def test_run_that_breaks_its_guard_at_each_attempt_is_interrupted(sqlite_backlog):
     key = claimed_run(sqlite_backlog, runner="function")
 
-    def act(*_: object) -> Ended:
+    def act(*_):
         raise HostFault("The process that guards a command ended with a fault.", counts_as_attempt=True)
 
     performer = new_performer(sqlite_backlog, function=FunctionRunner(act))
@@ -246,7 +246,7 @@ def test_payload_is_read_again_after_a_database_failure(sqlite_backlog, monkeypa
     key = claimed_run(sqlite_backlog)
     run_to_perform, failures = attempts.run_to_perform, []
 
-    def fail_once(*arguments: Any, **named_arguments: Any) -> attempts.RunToPerform | None:
+    def fail_once(*arguments, **named_arguments):
         if not failures:
             failures.append(StoreUnavailable("unavailable"))
             raise failures[0]
@@ -263,7 +263,7 @@ def test_exception_in_a_runner_fails_its_run_and_is_reported(sqlite_backlog):
     key = claimed_run(sqlite_backlog, runner="faulty")
     failures: list[Any] = []
 
-    def fault(*_: object) -> Ended:
+    def fault(*_):
         raise ZeroDivisionError("a secret detail")
 
     new_performer(sqlite_backlog, failures, faulty=FunctionRunner(fault)).perform(key, sqlite_backlog.run(key).attempt)
@@ -288,7 +288,7 @@ def test_runner_is_instructed_to_cancel_when_its_run_is_cancelled(backlog):
     key = claimed_run(backlog, runner="function")
     instructions = []
 
-    def act(_: Package, next_instruction: NextInstruction) -> Ended:
+    def act(_, next_instruction):
         instructions.append(next_instruction())
         backlog.request_cancel(key)
         instructions.append(next_instruction())
@@ -303,7 +303,7 @@ def test_runner_continues_while_the_state_of_its_run_cannot_be_read(sqlite_backl
     key = claimed_run(sqlite_backlog, runner="function")
     failures: list[Any] = []
 
-    def act(_: Package, next_instruction: NextInstruction) -> Ended:
+    def act(_, next_instruction):
         with monkeypatch.context() as patch:
             patch.setattr(attempts, "status", lambda *_, **__: 1 / 0)
             assert next_instruction() is Instruction.CONTINUE
@@ -320,7 +320,7 @@ def test_runner_of_a_dead_executor_abandons_its_run(backlog):
     key = claimed_run(backlog, runner="function")
     instructions = []
 
-    def act(_: Package, next_instruction: NextInstruction) -> Ended:
+    def act(_, next_instruction):
         requeue(backlog, key)
         instructions.append(next_instruction())
         claim(backlog, OTHER_EXECUTOR)
@@ -338,7 +338,7 @@ def test_runner_of_a_dead_executor_abandons_its_run(backlog):
 def test_earlier_attempt_of_the_same_executor_overwrites_no_result(backlog):
     key = claimed_run(backlog, runner="function")
 
-    def act(_: Package, next_instruction: NextInstruction) -> Ended:
+    def act(_, next_instruction):
         if backlog.run(key).attempt == 1:
             requeue(backlog, key)
             claim(backlog)
@@ -360,7 +360,7 @@ def test_end_of_a_run_is_recorded_once_the_database_is_available(sqlite_backlog)
     )
     unlock_timer = threading.Timer(2.2, lambda: locking_connection.execute("ROLLBACK"))
 
-    def act(_: Package, next_instruction: NextInstruction) -> Ended:
+    def act(_, next_instruction):
         locking_connection.execute("BEGIN IMMEDIATE")
         unlock_timer.start()
         return SUCCEEDED
@@ -376,7 +376,7 @@ def test_each_attempt_gets_a_new_package(sqlite_backlog):
     key = claimed_run(sqlite_backlog, runner="function")
     file_names = []
 
-    def act(package: Package, _: NextInstruction) -> Ended | Abandoned:
+    def act(package, _):
         file_names.append(sorted(path.name for path in package.directory.iterdir()))
         (package.directory / "left over").touch()
         return Abandoned()

@@ -2,7 +2,6 @@
 
 import base64
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from typing import Any
@@ -25,7 +24,7 @@ from hookmill.store.runs.platform_attempts import Reception
 from tests.outbound.forward_proxy import forward_proxy
 from tests.runs.backlog import Backlog, Worker
 from tests.runs.test_perform import OUR_EXECUTOR, claim, new_performer
-from tests.support.agent_platform import SECRET, AgentPlatform, agent_platform
+from tests.support.agent_platform import SECRET, agent_platform
 from tests.support.counts import ON_POSTGRES_IN_PROOF
 from tests.support.ports import free_port
 from tests.support.waiting import until
@@ -34,7 +33,7 @@ DONE = platform_report(succeeded=True, result="Two bugs.", cost_usd=0.25, input_
 
 
 @pytest.fixture
-def platform(monkeypatch: pytest.MonkeyPatch) -> Iterator[AgentPlatform]:
+def platform(monkeypatch):
     monkeypatch.setenv("PLATFORM_SECRET", SECRET)
     monkeypatch.setattr(http_runner, "INSTRUCTION_SECONDS", 0.05)
     with agent_platform() as platform:
@@ -48,7 +47,7 @@ def settings(url: str, **changes: Any) -> HttpSettings:
 class Performance:
     """An attempt at a run, which a thread performs."""
 
-    def __init__(self, backlog: Backlog, url: str, key: RunKey | None = None, **changes: Any) -> None:
+    def __init__(self, backlog: Backlog, url: str, key: RunKey | None = None, **changes: Any):
         self.backlog = backlog
         self.key = key or backlog.queue(
             backlog.automation(runner="http", policy=RunPolicy(retry=changes.pop("retry", None))), payload=b'{"a":  1}'
@@ -259,7 +258,7 @@ def test_report_that_arrives_while_the_end_cannot_be_stored_decides(sqlite_backl
     close = platform_attempts.close
     has_failed, is_available = threading.Event(), threading.Event()
 
-    def close_if_available(*arguments: Any) -> PlatformReport | None:
+    def close_if_available(*arguments):
         if is_available.is_set():
             return close(*arguments)
         has_failed.set()
@@ -341,7 +340,7 @@ def test_report_waits_for_a_concurrent_end_of_its_attempt(postgres_backlog):
         platform_attempts.begin(tx, key, 1, digest, now=1)
     receptions: list[Reception] = []
 
-    def receive() -> None:
+    def receive():
         with backlog.database.write() as tx:
             receptions.append(platform_attempts.receive(tx, key, 1, digest, DONE))
 
@@ -377,7 +376,7 @@ def waiting_transactions(backlog: Backlog) -> int:
         ({"secret_from": "HOOKMILL_MASTER_KEY"}, "must not begin with HOOKMILL_"),
     ],
 )
-def test_unusable_settings_of_a_platform_are_refused(changes: Any, problem: str):
+def test_unusable_settings_of_a_platform_are_refused(changes, problem):
     with pytest.raises(ValidationError, match=problem):
         settings(**{"url": "https://example.com/runs", **changes})
 

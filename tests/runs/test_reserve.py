@@ -83,7 +83,7 @@ def output_of(package: Package) -> str:
 class Runs:
     """Performs commands at the same time, each in a thread."""
 
-    def __init__(self, data: Path, watch: ReserveWatch) -> None:
+    def __init__(self, data: Path, watch: ReserveWatch):
         self._packages = data / "runs"
         self._watch = watch
         self._threads: list[threading.Thread] = []
@@ -97,7 +97,7 @@ class Runs:
             argv=(python(), "-I", "-S", "-c", script), user=ACCOUNT, time_limit_seconds=1_000, **settings
         ).create_runner(RunnerContext(reserve_watch=self._watch))
 
-        def perform() -> None:
+        def perform():
             try:
                 self.results[name] = replace(command, grace_seconds=1).run(package, always_continue)
             except HostFault as fault:
@@ -107,14 +107,14 @@ class Runs:
         self._threads[-1].start()
         return package
 
-    def wait(self) -> None:
+    def wait(self):
         for thread in self._threads:
             thread.join()
 
 
 @contextmanager
 def watching(reserve: HostReserve, failures: list[BaseException] | None = None) -> Iterator[ReserveWatch]:
-    def report(_: str, error: BaseException) -> None:
+    def report(_: str, error: BaseException):
         (failures if failures is not None else []).append(error)
 
     watch = ReserveWatch(reserve, report_failure=report)
@@ -338,20 +338,20 @@ def test_command_that_the_thread_no_longer_watches_has_no_fault(tmp_path):
 class LowestFree:
     """Measures the lowest free space and number of inodes in a thread."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path):
         self._directory = directory
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self.bytes = self.inodes = 2**63
 
-    def __enter__(self) -> None:
+    def __enter__(self):
         self._thread.start()
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_: object):
         self._stop.set()
         self._thread.join()
 
-    def _run(self) -> None:
+    def _run(self):
         while not self._stop.wait(0.002):
             disk = os.statvfs(self._directory)
             self.bytes = min(self.bytes, disk.f_bavail * disk.f_frsize)

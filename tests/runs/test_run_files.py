@@ -48,7 +48,7 @@ class Host:
         *,
         has_storage: bool = True,
         storage: RunFileStorage = RunFileStorage(),  # noqa: B008
-    ) -> None:
+    ):
         config = InstallationConfig(
             public_url="https://hooks.test",
             webhooks_per_factory=20,
@@ -92,7 +92,7 @@ def new_performer(
 ) -> Performer:
     packages = backlog.data / "runs"
 
-    def report(component: str, error: BaseException) -> None:
+    def report(component: str, error: BaseException):
         failures.append((component, error))
 
     return Performer(
@@ -121,7 +121,7 @@ def claimed_run(backlog: Backlog, **policy: Any) -> RunKey:
     return key
 
 
-def perform(backlog: Backlog, key: RunKey, runner: FunctionRunner, **limits: int) -> None:
+def perform(backlog: Backlog, key: RunKey, runner: FunctionRunner, **limits: int):
     failures: list[Any] = []
     settings = RunFileSettings(limits=RunFileLimits(**limits))
     new_performer(backlog, runner, failures, settings).perform(key, backlog.run(key).attempt)
@@ -283,7 +283,7 @@ def test_frozen_worker_replaces_no_file_of_the_next_attempt(backlog, tmp_path, m
     key = claimed_run(backlog)
     other_host = Host(backlog, tmp_path / "other")
 
-    def act(package: Package, next_instruction: NextInstruction) -> Ended:
+    def act(package, next_instruction):
         (package.directory / OUTPUT_FILE).write_bytes(b"of the first attempt")
         next_instruction()
         assert other_host.output_bytes(key) == b"of the first attempt"
@@ -314,7 +314,7 @@ def test_frozen_worker_replaces_no_file_of_the_next_attempt(backlog, tmp_path, m
         our_host.content(key, "late")
 
 
-def store_output(backlog: Backlog, key: RunKey, executor: ExecutorId, output: bytes) -> None:
+def store_output(backlog: Backlog, key: RunKey, executor: ExecutorId, output: bytes):
     packages = backlog.data.parent / "packages-of-other-host"
     run = backlog.run(key)
     (packages / run_id(key)).mkdir(parents=True)
@@ -388,7 +388,7 @@ def test_run_succeeds_although_its_files_cannot_be_stored(sqlite_backlog, tmp_pa
         tx.run("DROP TABLE run_files")
     failures: list[Any] = []
 
-    def act(package: Package, next_instruction: NextInstruction) -> Ended:
+    def act(package, next_instruction):
         (package.directory / OUTPUT_FILE).write_bytes(b"output")
         next_instruction()
         return Ended(state=RunState.SUCCEEDED)
@@ -415,7 +415,7 @@ def test_storage_with_a_fault_fails_no_run_and_is_reported_rarely(sqlite_backlog
     key = claimed_run(sqlite_backlog)
     failures: list[Any] = []
 
-    def act(package: Package, next_instruction: NextInstruction) -> Ended:
+    def act(package, next_instruction):
         for number in range(1, 4):
             (package.directory / OUTPUT_FILE).write_bytes(b"x" * number)
             next_instruction()
@@ -433,7 +433,7 @@ def test_live_output_is_stored_only_if_grown_and_not_at_every_poll(sqlite_backlo
     key = claimed_run(sqlite_backlog)
     stored_outputs: list[bytes] = []
 
-    def act(package: Package, next_instruction: NextInstruction) -> Ended:
+    def act(package, next_instruction):
         for content in (b"", b"one", b"one", b"one, two"):
             (package.directory / OUTPUT_FILE).write_bytes(content)
             next_instruction()

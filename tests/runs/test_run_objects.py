@@ -32,20 +32,20 @@ from tests.runs.test_run_files import PACKAGE_FILES, Host, claimed_run, file_row
 from tests.runs.worker import microseconds
 from tests.support.automations import automation_created
 from tests.support.counts import ON_POSTGRES_IN_PROOF
-from tests.support.object_store import ObjectServer, serving_objects
+from tests.support.object_store import serving_objects
 from tests.support.service import serving
 from tests.support.triggers import received
 from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module")
-def running_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectServer]:
+def running_server(tmp_path_factory):
     with serving_objects(tmp_path_factory.mktemp("objects")) as server:
         yield server
 
 
 @pytest.fixture
-def server(running_server: ObjectServer) -> Iterator[ObjectServer]:
+def server(running_server):
     """The module's object store. Its objects are deleted after each test."""
     yield running_server
     for key in running_server.object_keys():
@@ -55,7 +55,7 @@ def server(running_server: ObjectServer) -> Iterator[ObjectServer]:
 class Hosts:
     """The host that performs and uploads runs, and another host. Both use the object store."""
 
-    def __init__(self, backlog: Backlog, tmp_path: Path, store: ObjectStore, **limits: int) -> None:
+    def __init__(self, backlog: Backlog, tmp_path: Path, store: ObjectStore, **limits: int):
         self.backlog = backlog
         storage = RunFileStorage(objects=store, is_uploading=True)
         limits = {"file_bytes_max": 8_000_000, "run_bytes_max": 64_000_000} | limits
@@ -74,7 +74,7 @@ class Hosts:
         backlog.webhook()
         self.other_host = Host(backlog, tmp_path / "other", storage=storage)
 
-    def perform(self, key: RunKey, contents: dict[str, bytes]) -> None:
+    def perform(self, key: RunKey, contents: dict[str, bytes]):
         failures: list[Any] = []
         performer = new_performer(self.backlog, writing_runner(contents), failures, self.settings)
         performer.perform(key, self.backlog.run(key).attempt)
@@ -184,7 +184,7 @@ def test_recovery_is_reported_if_the_pass_of_a_failure_uploads_all_files(sqlite_
     server.start()
     put, attempts = ObjectStore.put, count()
 
-    def put_after_a_failure(store: ObjectStore, key: str, content: bytes) -> None:
+    def put_after_a_failure(store, key, content):
         if next(attempts) == 0:
             raise ObjectStoreUnavailable("It is still starting.")
         put(store, key, content)
@@ -265,7 +265,7 @@ class HookedStore(ObjectStore):
 
     before_put: Callable[[bytes], None] = staticmethod(lambda _: None)
 
-    def put(self, key: str, content: bytes) -> None:
+    def put(self, key: str, content: bytes):
         self.before_put(content)
         super().put(key, content)
 
@@ -288,7 +288,7 @@ def test_upload_frozen_during_the_next_attempt_replaces_no_file(backlog, tmp_pat
     key = claimed_run(backlog)
     late_file = store_without_upload(backlog, hosts, key)
 
-    def begin_second_attempt(_: bytes) -> None:
+    def begin_second_attempt(_):
         HookedStore.before_put = staticmethod(lambda _: None)
         requeue(backlog, key)
         claim(backlog)
@@ -318,7 +318,7 @@ def test_late_upload_does_not_block_the_files_of_the_next_attempt(backlog, tmp_p
     key = claimed_run(backlog)
     late_file = store_without_upload(backlog, hosts, key)
 
-    def claim_second_attempt(_: bytes) -> None:
+    def claim_second_attempt(_):
         requeue(backlog, key)
         claim(backlog)
 
@@ -341,7 +341,7 @@ def test_rejected_upload_does_not_delay_uploads_of_other_files(sqlite_backlog, t
     key = claimed_run(sqlite_backlog)
     hosts.perform(key, {"a": b"refused", "b": b"refused", "c": b"accepted"})
 
-    def refuse(content: bytes) -> None:
+    def refuse(content):
         if content == b"refused":
             raise ObjectStoreUnavailable("refused")
 

@@ -58,9 +58,7 @@ RULES = {
 class Installation:
     """Management operations, and a performer whose runner the test chooses."""
 
-    def __init__(
-        self, backlog: Backlog, *, rules: Mapping[str, RunSecretRule] = RULES, has_packages: bool = True
-    ) -> None:
+    def __init__(self, backlog: Backlog, *, rules: Mapping[str, RunSecretRule] = RULES, has_packages: bool = True):
         self.backlog = backlog
         self.uid = backlog.webhook()
         self.rules = dict(rules)
@@ -100,7 +98,7 @@ class Installation:
         return self.backlog.run(key)
 
     def performer(self, runner: Any, failures: list[Any]) -> Performer:
-        def report(component: str, error: BaseException) -> None:
+        def report(component: str, error: BaseException):
             failures.append((component, error))
 
         return Performer(
@@ -137,7 +135,7 @@ class Installation:
 
 
 @pytest.fixture
-def installation(sqlite_backlog: Backlog) -> Installation:
+def installation(sqlite_backlog):
     installation = Installation(sqlite_backlog)
     installation.management.secrets.create(installation.may, "GH_TOKEN", VALUE, for_runs=True)
     return installation
@@ -222,7 +220,7 @@ def test_texts_of_a_result_are_masked(installation):
 
 
 def test_only_the_output_is_shown_until_the_files_are_masked(installation):
-    def act(package: Package, _: NextInstruction) -> Abandoned:
+    def act(package, _):
         (package.directory / "token.txt").write_text(VALUE)
         (package.directory / "output.log").write_text("x")
         return Abandoned()
@@ -239,7 +237,7 @@ def test_only_the_output_is_shown_until_the_files_are_masked(installation):
 
 
 def test_late_worker_masks_no_file_of_a_later_attempt(installation):
-    def act(package: Package, _: NextInstruction) -> Ended:
+    def act(package, _):
         shutil.rmtree(package.directory)
         write_package(installation.packages, package.run, b"{}")
         (package.directory / "token.txt").write_text(VALUE)
@@ -256,7 +254,7 @@ def test_files_that_cannot_be_masked_are_neither_shown_nor_stored(installation, 
     outside.mkdir()
     (outside / "token.txt").write_text(VALUE)
 
-    def act(package: Package, _: NextInstruction) -> Ended:
+    def act(package, _):
         with (package.directory / "large").open("wb") as file:
             file.truncate(MASKED_FILE_BYTES_MAX + 1)
         os.link(outside / "token.txt", package.directory / "linked.txt")
@@ -272,7 +270,7 @@ def test_files_that_cannot_be_masked_are_neither_shown_nor_stored(installation, 
 
 
 def test_link_of_the_command_moves_no_file_out_of_the_package(installation, tmp_path):
-    def act(package: Package, _: NextInstruction) -> Ended:
+    def act(package, _):
         (package.directory / f"{VALUE}.txt").write_text("x")
         (package.directory / NOT_MASKED_DIRECTORY).symlink_to(tmp_path)
         return Ended(state=RunState.SUCCEEDED)
@@ -296,7 +294,7 @@ def test_next_attempt_gets_the_new_value(installation):
     automation = installation.automation()
     values = []
 
-    def act(package: Package, _: NextInstruction) -> Ended:
+    def act(package, _):
         values.append(package.secrets["GH_TOKEN"].reveal())
         return Ended(state=RunState.SUCCEEDED)
 
@@ -388,9 +386,7 @@ def test_manager_gets_no_secret_of_another_factory(installation):
         ("command", ["NODE_OPTIONS=GH_TOKEN"], "allows no secret in the variable NODE_OPTIONS"),
     ],
 )
-def test_runner_that_allows_no_secret_is_refused_on_save(
-    installation: Installation, runner: str, secrets: list[str], problem: str
-):
+def test_runner_that_allows_no_secret_is_refused_on_save(installation, runner, secrets, problem):
     with pytest.raises(Invalid, match=problem):
         installation.automation("new", runner=runner, options={"secrets": secrets})
 
@@ -428,7 +424,7 @@ def test_secret_shows_the_automations_that_get_it(installation):
         (ContainerSettings(image="i", argv=("x",)), "CONTAINER_KEY"),
     ],
 )
-def test_secret_never_replaces_a_variable_of_the_runner(settings: Any, variable: str):
+def test_secret_never_replaces_a_variable_of_the_runner(settings, variable):
     rule = settings.secret_rule()
 
     assert rule.problem_of("r", variable) is not None

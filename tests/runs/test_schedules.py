@@ -54,7 +54,7 @@ def running(backlog: Backlog, clock: Callable[[], int], *, command: str = "true"
 
 
 class MovableClock:
-    def __init__(self) -> None:
+    def __init__(self):
         self.offset = 0
 
     def __call__(self) -> int:

@@ -7,7 +7,7 @@ import pwd
 import shlex
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from hookmill.domain.automation import Automation
 from hookmill.domain.ids import FactoryId, RunKey, SecretId, TeamId, run_id
 from hookmill.domain.run import Ended, Run, RunState
 from hookmill.domain.run_options import RunOptions
@@ -67,7 +66,7 @@ class Recorder:
     changes: list[str] = field(default_factory=list)
     """The files that have changed since the base."""
 
-    def end_earlier_attempts(self, run: Run) -> None: ...
+    def end_earlier_attempts(self, run: Run): ...
 
     def run(self, package: Package, next_instruction: NextInstruction) -> Ended | Abandoned:
         self.packages.append(package)
@@ -82,7 +81,7 @@ class Recorder:
 class Scene:
     """A backlog, a source repository, and a performer whose runner `recorder` gets workspaces."""
 
-    def __init__(self, backlog: Backlog, directory: Path) -> None:
+    def __init__(self, backlog: Backlog, directory: Path):
         self.backlog = backlog
         self.source = SourceRepository.create(directory / "source")
         self.recorder = Recorder()
@@ -125,11 +124,11 @@ class Scene:
 
 
 @pytest.fixture
-def scene(sqlite_backlog: Backlog, tmp_path: Path) -> Scene:
+def scene(sqlite_backlog, tmp_path):
     return Scene(sqlite_backlog, tmp_path)
 
 
-def test_run_finds_the_commit_of_its_payload_and_leaves_no_checkout(scene: Scene):
+def test_run_finds_the_commit_of_its_payload_and_leaves_no_checkout(scene):
     commit = scene.source.commit(old="x")
     scene.source.commit(new="x")
 
@@ -147,7 +146,7 @@ def test_run_finds_the_commit_of_its_payload_and_leaves_no_checkout(scene: Scene
     ]  # fmt: skip
 
 
-def test_command_can_compare_the_checkout_with_the_base_of_its_payload(scene: Scene):
+def test_command_can_compare_the_checkout_with_the_base_of_its_payload(scene):
     base = scene.source.commit(old="x")
     commit = scene.source.commit(new="x")
     workspace = {"repository": "app", "ref": SHA, "base": {"pointer": "/base"}}
@@ -170,7 +169,7 @@ def test_command_can_compare_the_checkout_with_the_base_of_its_payload(scene: Sc
     assert base not in prompt
 
 
-def test_prompt_says_where_the_files_are_and_that_a_chosen_checkout_is_untrusted(scene: Scene):
+def test_prompt_says_where_the_files_are_and_that_a_chosen_checkout_is_untrusted(scene):
     commit = scene.source.commit()
     scene.perform({"repository": "app", "ref": SHA}, {"sha": commit})
     prompts = [scene.recorder.packages[0].prompt_file.read_text()]
@@ -208,7 +207,7 @@ def test_prompt_says_where_the_files_are_and_that_a_chosen_checkout_is_untrusted
         ({"repository": "other"}, {}, "The service started without a repository 'other' for this factory."),
     ],
 )
-def test_workspace_that_a_run_may_not_have_fails_the_run(scene: Scene, workspace: Any, payload: Any, reason: str):
+def test_workspace_that_a_run_may_not_have_fails_the_run(scene, workspace, payload, reason):
     scene.source.commit()
 
     run = scene.perform(workspace, payload)
@@ -222,7 +221,7 @@ def test_workspace_that_a_run_may_not_have_fails_the_run(scene: Scene, workspace
 @pytest.mark.parametrize(
     ("payload", "state"), [({}, RunState.FAILED), ({"sha": "0" * 40}, RunState.QUEUED)], ids=["unusable", "missing"]
 )
-def test_only_a_ref_that_may_exist_later_is_tried_again(scene: Scene, payload: Any, state: RunState):
+def test_only_a_ref_that_may_exist_later_is_tried_again(scene, payload, state):
     scene.source.commit()
     key = scene.claimed_run({"repository": "app", "ref": SHA}, payload)
 
@@ -231,7 +230,7 @@ def test_only_a_ref_that_may_exist_later_is_tried_again(scene: Scene, payload: A
     assert scene.backlog.run(key).state is state
 
 
-def test_repository_of_another_factory_fails_the_run(scene: Scene):
+def test_repository_of_another_factory_fails_the_run(scene):
     scene.source.commit()
 
     run = scene.perform({"repository": "app"}, factories=("another",))
@@ -239,7 +238,7 @@ def test_repository_of_another_factory_fails_the_run(scene: Scene):
     assert (run.state, scene.recorder.packages) == (RunState.FAILED, [])
 
 
-def test_unreachable_repository_is_tried_again_and_then_interrupts_the_run(scene: Scene):
+def test_unreachable_repository_is_tried_again_and_then_interrupts_the_run(scene):
     key = scene.claimed_run({"repository": "app"})
     performer = scene.performer(url="http://127.0.0.1:1/app.git")
 
@@ -258,7 +257,7 @@ def test_unreachable_repository_is_tried_again_and_then_interrupts_the_run(scene
 @pytest.mark.parametrize(
     "settings", [{"factories": ("another",)}, {"url": "http://127.0.0.1:1/app.git"}], ids=["refused", "unavailable"]
 )
-def test_attempt_that_gets_no_workspace_is_counted_as_failed(scene: Scene, settings: Any):
+def test_attempt_that_gets_no_workspace_is_counted_as_failed(scene, settings):
     metrics = Metrics()
     key = scene.claimed_run({"repository": "app"})
     performer = replace(scene.performer(**settings), observer=RunObserver(["recorder"], metrics=metrics))
@@ -269,7 +268,7 @@ def test_attempt_that_gets_no_workspace_is_counted_as_failed(scene: Scene, setti
     assert counted == {("recorder", "failed"): 1}
 
 
-def test_full_disk_returns_the_run_to_the_queue(scene: Scene):
+def test_full_disk_returns_the_run_to_the_queue(scene):
     scene.source.commit()
     key = scene.claimed_run({"repository": "app"})
     scene.backlog.data.mkdir()
@@ -283,7 +282,7 @@ def test_full_disk_returns_the_run_to_the_queue(scene: Scene):
 
 
 @pytest.mark.parametrize("is_stopping", [False, True], ids=["cancelled", "stopping"])
-def test_run_ends_while_its_workspace_is_made(scene: Scene, is_stopping: bool):
+def test_run_ends_while_its_workspace_is_made(scene, is_stopping):
     scene.source.commit()
     key = scene.claimed_run({"repository": "app"})
     performer = scene.performer()
@@ -313,7 +312,7 @@ def test_run_ends_while_its_workspace_is_made(scene: Scene, is_stopping: bool):
     ],
     ids=["unavailable", "missing", "refused", "too large"],
 )
-def test_run_that_is_cancelled_while_its_workspace_fails_is_cancelled(scene: Scene, workspace: Any, settings: Any):
+def test_run_that_is_cancelled_while_its_workspace_fails_is_cancelled(scene, workspace, settings):
     scene.source.commit(f="x")
     scene.source.git("checkout", "-q", "--orphan", "unrelated")
     scene.source.commit(g="x")
@@ -322,7 +321,7 @@ def test_run_that_is_cancelled_while_its_workspace_fails_is_cancelled(scene: Sce
     key = scene.claimed_run(workspace)
     calls = iter(range(1_000))
 
-    def cancel_after_the_first_tick() -> DiskUse:
+    def cancel_after_the_first_tick():
         if next(calls) == 1:
             with scene.backlog.database.write() as tx:
                 tx.run("UPDATE runs SET cancel_requested_at = 1")
@@ -340,7 +339,7 @@ def test_run_that_is_cancelled_while_its_workspace_fails_is_cancelled(scene: Sce
 
 @pytest.mark.parametrize("attempts_max", [1, 2])
 @pytest.mark.parametrize("rooms", [0, 1], ids=["before", "meanwhile"])
-def test_run_is_not_failed_by_a_disk_that_is_nearly_full(scene: Scene, rooms: int, attempts_max: int):
+def test_run_is_not_failed_by_a_disk_that_is_nearly_full(scene, rooms, attempts_max):
     """If only the workspace may be the reason, the number of attempts is limited."""
     scene.source.commit()
     key = scene.claimed_run({"repository": "app"})
@@ -360,7 +359,7 @@ def test_run_is_not_failed_by_a_disk_that_is_nearly_full(scene: Scene, rooms: in
     assert performer.health.runners_at_fault() == {"recorder"}
 
 
-def test_malformed_commit_fails_the_run_at_its_first_attempt(scene: Scene):
+def test_malformed_commit_fails_the_run_at_its_first_attempt(scene):
     scene.source.commit(f="x")
     blob = scene.source.git("rev-parse", "HEAD:f")
     scene.source.branch("bad", scene.source.store("tree", tree_entry("100644", ".git", blob)))
@@ -372,7 +371,7 @@ def test_malformed_commit_fails_the_run_at_its_first_attempt(scene: Scene):
 
 
 @pytest.mark.parametrize("has_repositories", [True, False])
-def test_runner_that_starts_nothing_here_gets_no_checkout(scene: Scene, has_repositories: bool):
+def test_runner_that_starts_nothing_here_gets_no_checkout(scene, has_repositories):
     key = scene.claimed_run({"repository": "app", "ref": "main"}, runner="package")
     performer = scene.performer()
     if not has_repositories:
@@ -387,7 +386,7 @@ def test_runner_that_starts_nothing_here_gets_no_checkout(scene: Scene, has_repo
     assert not (scene.backlog.data / "repositories").exists()
 
 
-def test_next_attempt_replaces_the_workspace_of_a_dead_worker(scene: Scene):
+def test_next_attempt_replaces_the_workspace_of_a_dead_worker(scene):
     scene.source.commit(f="x")
     key = scene.claimed_run({"repository": "app"})
     scene.recorder.result = Abandoned()
@@ -403,7 +402,7 @@ def test_next_attempt_replaces_the_workspace_of_a_dead_worker(scene: Scene):
 
 @pytest.mark.parametrize("script", ["mv {name} moved; ln -s {target} {name}", "ln -s {target} {name}/link"])
 @pytest.mark.parametrize("name", ["workspace", "outputs"])
-def test_links_that_a_command_leaves_are_not_followed(scene: Scene, tmp_path: Path, name: str, script: str):
+def test_links_that_a_command_leaves_are_not_followed(scene, tmp_path, name, script):
     scene.source.commit(f="x")
     target = tmp_path / "files of the host"
     target.mkdir()
@@ -421,7 +420,7 @@ def test_links_that_a_command_leaves_are_not_followed(scene: Scene, tmp_path: Pa
     assert not (scene.package() / "summary.md").exists()
 
 
-def test_git_configuration_that_a_run_leaves_is_never_used(scene: Scene, tmp_path: Path):
+def test_git_configuration_that_a_run_leaves_is_never_used(scene, tmp_path):
     scene.source.commit(f="x", **{".gitattributes": "* filter=evil diff=evil"})
     marker = tmp_path / "executed"
     evil = tmp_path / "evil"
@@ -445,7 +444,7 @@ def test_git_configuration_that_a_run_leaves_is_never_used(scene: Scene, tmp_pat
     assert not marker.exists()
 
 
-def test_retention_removes_a_workspace_that_a_dead_worker_left(scene: Scene):
+def test_retention_removes_a_workspace_that_a_dead_worker_left(scene):
     scene.source.commit(f="x")
     key = scene.claimed_run({"repository": "app"})
     scene.recorder.result = Abandoned()
@@ -464,12 +463,12 @@ def test_retention_removes_a_workspace_that_a_dead_worker_left(scene: Scene):
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
+def small_disk(tmp_path):
     with SmallDisk(tmp_path) as disk:
         yield disk
 
 
-def test_service_gives_its_runs_workspaces_and_removes_mirrors(small_disk: SmallDisk, tmp_path: Path):
+def test_service_gives_its_runs_workspaces_and_removes_mirrors(small_disk, tmp_path):
     """It removes mirrors that are unused, and those that leave runs too little of the disk."""
     source = SourceRepository.create(tmp_path / "source")
     source.commit(f="checked out")
@@ -510,7 +509,7 @@ def test_service_gives_its_runs_workspaces_and_removes_mirrors(small_disk: Small
     assert not unused.exists()
 
 
-def test_service_starts_on_a_full_disk_because_it_removes_mirrors(tmp_path: Path):
+def test_service_starts_on_a_full_disk_because_it_removes_mirrors(tmp_path):
     with ext4_disk(tmp_path / "disk", megabytes=200):
         data = tmp_path / "disk" / "data"
         data.mkdir(mode=0o700)
@@ -530,7 +529,7 @@ def test_service_starts_on_a_full_disk_because_it_removes_mirrors(tmp_path: Path
             assert not mirror.exists()
 
 
-def test_slow_repository_leaves_slots_to_other_runs(tmp_path: Path):
+def test_slow_repository_leaves_slots_to_other_runs(tmp_path):
     source = SourceRepository.create(tmp_path / "source")
     source.commit(f="checked out")
     data = tmp_path / "data"
@@ -548,10 +547,10 @@ def test_slow_repository_leaves_slots_to_other_runs(tmp_path: Path):
                 for name, options in (("with", {"workspace": {"repository": "app"}}), ("without", {}))
             )
 
-            def start(automation: Automation) -> str:
+            def start(automation):
                 return run_id(management.automations.start_run(may, automation.id).id)
 
-            def state(run: str) -> RunState:
+            def state(run):
                 return management.runs.get(may, run).state
 
             first = start(with_workspace)
@@ -575,7 +574,7 @@ def test_slow_repository_leaves_slots_to_other_runs(tmp_path: Path):
 # Credentials
 
 
-def store_secret(backlog: Backlog, name: str, value: str) -> None:
+def store_secret(backlog: Backlog, name: str, value: str):
     backlog.webhook()
     with backlog.database.write() as tx:
         bind_master_key(tx, KEYS)
@@ -584,9 +583,7 @@ def store_secret(backlog: Backlog, name: str, value: str) -> None:
 
 
 @pytest.mark.parametrize("source", ["secret", "secret_from"])
-def test_password_of_a_repository_reaches_neither_the_run_nor_a_file(
-    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
-):
+def test_password_of_a_repository_reaches_neither_the_run_nor_a_file(scene, tmp_path, monkeypatch, source):
     scene.source.commit(f="x")
     if source == "secret":
         store_secret(scene.backlog, "GIT_TOKEN", PASSWORD)
@@ -615,7 +612,7 @@ def test_password_of_a_repository_reaches_neither_the_run_nor_a_file(
 
 
 @pytest.mark.parametrize("value", [None, "two\nlines"])
-def test_unusable_password_is_named_and_not_shown(scene: Scene, value: str | None):
+def test_unusable_password_is_named_and_not_shown(scene, value):
     if value is not None:
         store_secret(scene.backlog, "GIT_TOKEN", value)
 
@@ -635,7 +632,7 @@ def test_unusable_password_is_named_and_not_shown(scene: Scene, value: str | Non
         ("two\nlines", " has no usable password for the repository 'app': it must be one line of at most 4,096"),
     ],
 )
-def test_variable_without_a_password_is_named(scene: Scene, monkeypatch, value: str | None, problem: str):
+def test_variable_without_a_password_is_named(scene, monkeypatch, value, problem):
     monkeypatch.delenv("GIT_TOKEN", raising=False)
     if value is not None:
         monkeypatch.setenv("GIT_TOKEN", value)
@@ -661,7 +658,7 @@ def package_with_workspace(directory: Path, *, has_payload: bool = True) -> Pack
     return write_package(directory / "runs", run, b"{}" if has_payload else None, check_out=check_out)
 
 
-def test_command_starts_in_the_package_and_can_write_to_its_workspace(tmp_path: Path):
+def test_command_starts_in_the_package_and_can_write_to_its_workspace(tmp_path):
     package = package_with_workspace(tmp_path)
     script = 'pwd; echo changed > "$HOOKMILL_WORKSPACE/src/code"; cat workspace/src/code'
     runner = CommandSettings(argv=("sh", "-c", script)).create_runner(RunnerContext())
@@ -699,14 +696,14 @@ print(json.dumps({"type": "result", "result": json.dumps([os.getcwd(), sys.argv[
 
 
 @pytest.fixture
-def agent_program(tmp_path: Path) -> str:
+def agent_program(tmp_path):
     path = tmp_path / "agent"
     path.write_text(f"#!/usr/bin/env python3\n{AGENT}")
     path.chmod(0o755)
     return str(path)
 
 
-def test_agent_starts_in_the_workspace_and_may_read_the_package(tmp_path: Path, agent_program: str):
+def test_agent_starts_in_the_workspace_and_may_read_the_package(tmp_path, agent_program):
     package = package_with_workspace(tmp_path)
     runner = AgentSettings(agent="claude", program=agent_program).create_runner(RunnerContext())
 
@@ -723,7 +720,7 @@ def test_agent_starts_in_the_workspace_and_may_read_the_package(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("agent", ["aider", "gemini", "goose", "opencode"])
-def test_agent_that_would_execute_code_of_its_directory_starts_outside_the_workspace(tmp_path: Path, agent: str):
+def test_agent_that_would_execute_code_of_its_directory_starts_outside_the_workspace(tmp_path, agent):
     package = package_with_workspace(tmp_path)
     script = tmp_path / "agent"
     script.write_text("#!/bin/sh\npwd\n")
@@ -738,7 +735,7 @@ def test_agent_that_would_execute_code_of_its_directory_starts_outside_the_works
 
 
 @pytest.mark.parametrize("agent", AGENT_PRESETS)
-def test_arguments_of_agents_name_files_of_the_package_by_absolute_paths(tmp_path: Path, agent: str):
+def test_arguments_of_agents_name_files_of_the_package_by_absolute_paths(tmp_path, agent):
     package = package_with_workspace(tmp_path)
     runner = AgentSettings(agent=agent).create_runner(RunnerContext())
 
@@ -751,7 +748,7 @@ def test_arguments_of_agents_name_files_of_the_package_by_absolute_paths(tmp_pat
         assert str(package.directory / name) in with_workspace
 
 
-def test_container_mounts_the_workspace_writable(tmp_path: Path):
+def test_container_mounts_the_workspace_writable(tmp_path):
     package = package_with_workspace(tmp_path)
     runner = ContainerSettings(image="agent:1", argv=("agent",)).create_runner(RunnerContext())
 
@@ -777,7 +774,7 @@ def test_container_mounts_the_workspace_writable(tmp_path: Path):
         {"url": "http://127.0.0.1:3000/app.git", "secret": "GIT_TOKEN"},
     ],
 )
-def test_repository_settings_are_accepted(settings: dict[str, Any]):
+def test_repository_settings_are_accepted(settings):
     repository = RepositorySettings(**settings)
 
     assert "team" not in repository.summary()
@@ -805,6 +802,6 @@ def test_repository_settings_are_accepted(settings: dict[str, Any]):
         ({"url": "https://git.example.com/a", "username": "a:b"}, "username"),
     ],
 )
-def test_unusable_repository_settings_are_refused(settings: dict[str, Any], problem: str):
+def test_unusable_repository_settings_are_refused(settings, problem):
     with pytest.raises(ValidationError, match=problem):
         RepositorySettings(**settings)

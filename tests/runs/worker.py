@@ -39,7 +39,7 @@ class FaultyRunner:
         raise HostFault("No process left.")
 
 
-def run_worker(options: dict[str, Any], control: Connection) -> None:
+def run_worker(options: dict[str, Any], control: Connection):
     """Perform runs until a message arrives at `control`, then stop in an orderly way.
 
     The first message to `control` is the executor's id, or the error because of which the worker did not start. The
@@ -78,10 +78,10 @@ def run_worker(options: dict[str, Any], control: Connection) -> None:
     control.send({"connections": connections, "failures": failures, "recoveries": recoveries})
 
 
-def _freeze_in_transaction(statement: str, trigger_file: str) -> None:
+def _freeze_in_transaction(statement: str, trigger_file: str):
     """Freeze this process once, after a SQL statement with this beginning, as soon as the file exists."""
 
-    def freeze(*event_arguments: Any) -> None:
+    def freeze(*event_arguments: Any):
         executed = " ".join(event_arguments[2].split())
         if executed.startswith(statement) and Path(trigger_file).exists():
             Path(trigger_file).unlink()
@@ -93,7 +93,7 @@ def _freeze_in_transaction(statement: str, trigger_file: str) -> None:
 def _record_connections() -> list[str]:
     connections: list[str] = []
 
-    def record(event: str, arguments: tuple[Any, ...]) -> None:
+    def record(event: str, arguments: tuple[Any, ...]):
         if event in ("socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.bind"):
             connections.append(f"{event} {arguments[1:]}")
 

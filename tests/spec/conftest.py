@@ -4,20 +4,18 @@ Most tests use `world`, and run on both kinds of store, or in some modules on SQ
 whose result does not depend on the store, or that needs a certain kind, uses one of these fixtures.
 """
 
-from collections.abc import Iterator
-
 import pytest
 
-from tests.support.world import World, world_for_test
+from tests.support.world import world_for_test
 
 
 @pytest.fixture
-def sqlite_world(sqlite_store: str) -> Iterator[World]:
+def sqlite_world(sqlite_store):
     """The service in this process, on SQLite only."""
     yield from world_for_test(sqlite_store)
 
 
 @pytest.fixture
-def postgres_world(postgres_store: str) -> Iterator[World]:
+def postgres_world(postgres_store):
     """The service in this process, on PostgreSQL only."""
     yield from world_for_test(postgres_store)

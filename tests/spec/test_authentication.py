@@ -226,7 +226,7 @@ def test_delivery_is_refused_if_its_secret_is_rotated_meanwhile(world):
     world.post(old, b"0")
     world.clock.advance(seconds=1)
 
-    def body() -> Iterator[bytes]:
+    def body():
         yield b"[1"
         world.management.webhooks.rotate(world.may, "source")
         yield b"]"

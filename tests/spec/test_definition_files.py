@@ -14,7 +14,7 @@ from tests.support.world import World
 VALUE = "value-of-the-team-0123456789"
 
 
-def apply(world: World, folder: Path, **files: str) -> None:
+def apply(world: World, folder: Path, **files: str):
     """Write the files of webhooks, and apply the folder."""
     (folder / "webhooks").mkdir(exist_ok=True)
     (folder / "automations").mkdir(exist_ok=True)
@@ -80,7 +80,7 @@ def test_new_secret_value_takes_effect_at_the_next_sync(world, tmp_path):
     apply(world, tmp_path, ci="secretName: CI_TOKEN\n")
     [webhook] = world.management.webhooks.all(world.may)
 
-    def status(token: str) -> int:
+    def status(token):
         headers = {"Authorization": f"Bearer {token}"}
         answer: Answer = world.request("POST", f"/webhooks/w/{webhook.uid}", headers=headers, body=b"{}")
         return answer.status

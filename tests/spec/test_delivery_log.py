@@ -267,7 +267,7 @@ def test_log_is_readable_while_rows_are_added_and_pruned(world, tmp_path):
     assert {delivery_id(row.key) for row in world.log(webhook)} >= new_ids
 
 
-def one_of_each(world: World, webhook: WebhookWithSecret) -> None:
+def one_of_each(world: World, webhook: WebhookWithSecret):
     """Send one attempt for each label. The log has them in the order of the labels."""
     for body, token in (
         (b'{"a": 1}', None),

@@ -341,7 +341,7 @@ def setting(world: World, name: str, value: str) -> Iterator[None]:
     end_connections(world)
 
 
-def end_connections(world: World) -> None:
+def end_connections(world: World):
     """Make the database server end all connections to the database, and wait for it: until then, one may be used."""
     with psycopg.connect(world.url, autocommit=True) as connection:
         connection.execute(

@@ -4,7 +4,6 @@ A webhook at its rate limit is never blocked for longer than the limit says, eve
 """
 
 import math
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -207,7 +206,7 @@ def test_rate_limit_survives_a_restart(world):
 def test_slow_delivery_is_not_accepted_as_the_61st(world):
     webhook = world.webhook()
 
-    def slow_body() -> Iterator[bytes]:
+    def slow_body():
         yield b"["
         world.clock.advance(seconds=20)
         with ThreadPoolExecutor() as thread:
@@ -292,7 +291,7 @@ def test_clock_jump_while_a_body_arrives_changes_no_answer(world, jump):
     webhook = world.webhook()
     start = world.clock()
 
-    def body() -> Iterator[bytes]:
+    def body():
         yield b'{"event":'
         world.clock.advance(seconds=jump)
         yield b" 1}"
@@ -439,7 +438,7 @@ def test_rejected_attempts_do_not_displace_payloads(world, tmp_path):
     assert [world.management.log.payload(world.may, each) for each in ids] == [b"%d" % i for i in range(50)]
 
 
-def prune(world: World, packages: Path) -> None:
+def prune(world: World, packages: Path):
     run_retention(world.database, packages, world.clock())
 
 

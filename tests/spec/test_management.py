@@ -6,13 +6,13 @@ import re
 import pytest
 
 from tests.api.client import Api
-from tests.dashboard.client import Dashboard, Visitor
+from tests.dashboard.client import Dashboard
 from tests.spec import shows
 from tests.support.world import World
 
 
 @pytest.fixture
-def signed_in_admin(world) -> Visitor:
+def signed_in_admin(world):
     """An admin of the team, signed in to the dashboard."""
     return Dashboard(world).member("ada@example.com", is_admin=True, name="Ada")
 

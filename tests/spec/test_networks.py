@@ -1,14 +1,12 @@
 """A webhook with allowed networks: what other clients get, what its owner sees, and when a change takes effect."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from hookmill.domain.webhook import AuthMode
 from tests.spec import shows
 from tests.support.sqlite_usually import store_url
-from tests.support.world import World
 
 __all__ = ["store_url"]
 
@@ -29,7 +27,7 @@ REASON = "the client's address 203.0.113.9 is not in the allowed networks"
 
 @shows("AUTH-6")
 @EVERY_MODE
-def test_client_outside_the_networks_gets_the_same_401_as_others(world: World, choices: Any):
+def test_client_outside_the_networks_gets_the_same_401_as_others(world, choices):
     limited = world.webhook("limited", allowed_networks=[ALLOWED], **choices)
     open_to_all = world.webhook("open", **choices)
     parts_read: list[bytes] = []
@@ -47,7 +45,7 @@ def test_client_outside_the_networks_gets_the_same_401_as_others(world: World, c
 
 @shows("AUTH-6")
 @pytest.mark.parametrize("mode", [AuthMode.TOKEN, AuthMode.URL_TOKEN])
-def test_client_inside_the_networks_still_needs_the_secret(world: World, mode: AuthMode):
+def test_client_inside_the_networks_still_needs_the_secret(world, mode):
     limited = world.webhook(auth_mode=mode, allowed_networks=["2001:db8::/32", ALLOWED])
 
     answers = [
@@ -59,7 +57,7 @@ def test_client_inside_the_networks_still_needs_the_secret(world: World, mode: A
     assert [answer.status for answer in answers] == [202, 202, 401]
 
 
-def test_wrong_signature_from_inside_is_diagnosed(world: World):
+def test_wrong_signature_from_inside_is_diagnosed(world):
     limited = world.webhook(
         auth_mode=AuthMode.SIGNATURE, signature_scheme="github", secret="agreed-secret", allowed_networks=[ALLOWED]
     )
@@ -72,7 +70,7 @@ def test_wrong_signature_from_inside_is_diagnosed(world: World):
 
 @shows("AUTH-6")
 @EVERY_MODE
-def test_refused_clients_use_up_the_limit_of_failed_authentications_only(world: World, choices: Any):
+def test_refused_clients_use_up_the_limit_of_failed_authentications_only(world, choices):
     limited = world.webhook(allowed_networks=[ALLOWED], **choices)
 
     answers = [world.post(limited, headers=OUTSIDE).status for _ in range(62)]
@@ -83,7 +81,7 @@ def test_refused_clients_use_up_the_limit_of_failed_authentications_only(world: 
         assert world.post(limited, headers=INSIDE).status == 202
 
 
-def test_too_large_body_from_outside_is_refused_unread_like_any_other(world: World):
+def test_too_large_body_from_outside_is_refused_unread_like_any_other(world):
     limited = world.webhook(
         auth_mode=AuthMode.SIGNATURE, signature_scheme="github", secret="agreed-secret", allowed_networks=[ALLOWED]
     )
@@ -94,14 +92,14 @@ def test_too_large_body_from_outside_is_refused_unread_like_any_other(world: Wor
     assert [(row.label.wording, row.size) for row in world.log(limited)] == [("Rejected (auth)", 300_000)]
 
 
-def test_disabled_webhook_answers_404_whatever_the_address(world: World):
+def test_disabled_webhook_answers_404_whatever_the_address(world):
     limited = world.webhook(allowed_networks=[ALLOWED], enabled=False)
 
     assert [world.post(limited, headers=headers).status for headers in (INSIDE, OUTSIDE)] == [404, 404]
 
 
 @shows("AUTH-7")
-def test_change_of_the_networks_takes_effect_in_every_process(world: World):
+def test_change_of_the_networks_takes_effect_in_every_process(world):
     other = world.another_process()
     webhook = world.webhook()
     assert {each.post(webhook, headers=OUTSIDE).status for each in (world, other)} == {202}
@@ -115,12 +113,12 @@ def test_change_of_the_networks_takes_effect_in_every_process(world: World):
     assert opened == [202, 202]
 
 
-def test_networks_that_change_while_a_body_arrives_apply_to_it(world: World):
+def test_networks_that_change_while_a_body_arrives_apply_to_it(world):
     webhook = world.webhook(auth_mode=AuthMode.SIGNATURE, signature_scheme="github", secret="agreed-secret")
     world.post(webhook)
     world.clock.advance(seconds=1)
 
-    def body() -> Iterator[bytes]:
+    def body():
         yield b"{"
         world.management.webhooks.change(world.may, "source", {"allowed_networks": [ALLOWED]})
         yield b"}"
@@ -141,7 +139,7 @@ def test_networks_that_change_while_a_body_arrives_apply_to_it(world: World):
         ([], 401),
     ],
 )
-def test_forged_address_does_not_pass(world: World, headers: list[tuple[str, str]], status: int):
+def test_forged_address_does_not_pass(world, headers, status):
     limited = world.webhook(allowed_networks=[ALLOWED])
 
     assert world.post(limited, headers=headers).status == status

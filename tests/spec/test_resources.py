@@ -249,7 +249,7 @@ def test_first_start_creates_the_default_factory_and_later_ones_reuse_it(world):
 
 
 def test_simultaneous_first_starts_create_one_factory(store_url):
-    def start(_: int) -> tuple[str, bool]:
+    def start(_):
         with ManagedStore(store_url) as store:
             return store.factory.id, store.has_created_factory
 

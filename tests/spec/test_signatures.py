@@ -7,7 +7,6 @@ import base64
 import hashlib
 import hmac
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -138,7 +137,7 @@ def test_repeated_signature_header_is_refused_if_its_values_differ(world):
     right = list(github_headers().items())
     wrong = list(github_headers(secret="another").items())
 
-    def status(headers: list[tuple[str, str]]) -> Any:
+    def status(headers):
         return world.request("POST", f"/webhooks/w/{webhook.webhook.uid}", headers=headers, body=BODY).status
 
     assert (status(right + wrong[:1]), status(wrong[:1] + right), status(right + right)) == (401, 401, 202)
@@ -229,9 +228,7 @@ def test_malformed_signing_secret_is_refused_at_creation(world):
     ],
     ids=["in a header", "in the body"],
 )
-def test_providers_event_id_is_the_identity(
-    world: World, scheme: str, secret: str, headers: Callable[[int, bytes], dict[str, str]], identity: str
-) -> None:
+def test_providers_event_id_is_the_identity(world, scheme, secret, headers, identity):
     webhook = signed(world, scheme, secret=secret)
     first, second = (json.dumps({"id": "evt_1", "try": number}).encode() for number in (1, 2))
 
@@ -281,7 +278,7 @@ def test_previous_signing_secret_is_refused_with_a_reason_in_the_log(world):
 def test_signed_url_is_verified_against_the_configured_one(world):
     webhook = signed(world, "square", secret="asdf1234")
 
-    def headers(url: str) -> dict[str, str]:
+    def headers(url):
         signature = base64.b64encode(mac(b"asdf1234", url.encode() + BODY)).decode()
         return {"X-Square-HmacSha256-Signature": signature, "Host": "evil.example", "X-Forwarded-Host": "evil.example"}
 
@@ -326,7 +323,7 @@ def test_hmac_scheme_verifies_signatures_as_configured(world):
     }
     webhook = signed(world, "hmac", secret="a secret", signature_options=options)
 
-    def headers(at: int) -> dict[str, str]:
+    def headers(at):
         return {"X-Signature": "v1=" + mac(b"a secret", b"%d:" % at + BODY).hex(), "X-Time": str(at)}
 
     assert send(world, webhook, headers(seconds(world) - 60)).status == 202

@@ -19,19 +19,19 @@ from tests.support.triggers import received
 from tests.support.world import World
 
 
-def disable(world: World) -> None:
+def disable(world: World):
     world.management.webhooks.set_enabled(world.may, "source", False)
 
 
-def enable(world: World) -> None:
+def enable(world: World):
     world.management.webhooks.set_enabled(world.may, "source", True)
 
 
-def delete(world: World) -> None:
+def delete(world: World):
     world.management.webhooks.delete(world.may, "source")
 
 
-def disable_and_enable(world: World) -> None:
+def disable_and_enable(world: World):
     disable(world)
     enable(world)
 
@@ -307,7 +307,7 @@ def test_webhook_deleted_during_toggles_stays_deleted(world):
         assert world.post(webhook).status == 404
 
 
-def toggle_repeatedly(world: World, uid: str) -> None:
+def toggle_repeatedly(world: World, uid: str):
     with contextlib.suppress(Conflict):
         for no in range(20):
             world.management.webhooks.set_enabled(world.may, uid, bool(no % 2))
@@ -334,7 +334,7 @@ def races(world: World, change: Callable[[WebhookWithSecret], object]) -> Iterat
         yield webhook, b"[%d]" % no
 
 
-def delete_all(world: World) -> None:
+def delete_all(world: World):
     for webhook in world.management.webhooks.all(world.may):
         world.management.webhooks.delete(world.may, webhook.uid)
 

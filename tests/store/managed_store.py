@@ -24,7 +24,7 @@ UNLIMITED = 1_000_000
 
 
 class ManagedStore:
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str):
         self.url = url
         self.clock = Clock()
         self.key = KeyRing([MasterKey(b"k" * 32)])
@@ -43,7 +43,7 @@ class ManagedStore:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None):
         self._exit_stack.close()
 
     def webhook(self, name: str = "source") -> Webhook:

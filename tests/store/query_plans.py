@@ -16,7 +16,7 @@ def query_plans(database: Database, work: Callable[[Transaction], object]) -> li
     """The plans of all statements about runs that `work` executes. Each begins with its statement."""
     statements: list[tuple[str, Any]] = []
 
-    def record(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+    def record(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any):
         if "runs" in statement and statement.lstrip().startswith(("SELECT", "WITH", "UPDATE", "DELETE")):
             statements.append((statement, parameters))
 
@@ -36,7 +36,7 @@ def query_plans(database: Database, work: Callable[[Transaction], object]) -> li
         ]
 
 
-def gather_statistics(database: Database) -> None:
+def gather_statistics(database: Database):
     """Let PostgreSQL plan for the present rows.
 
     The index entries of changed rows make an index look more expensive, and a plain VACUUM leaves their pages.

@@ -17,7 +17,7 @@ FINISHED_RUNS = 4_000
 """With so many runs, PostgreSQL prefers an index to a scan of the table."""
 
 
-def register_worker(backlog: Backlog) -> None:
+def register_worker(backlog: Backlog):
     with backlog.database.write() as tx:
         executors.heartbeat(tx, WORKER, microseconds())
 
@@ -26,7 +26,7 @@ def arrive(backlog: Backlog, automation: str, *prs: int) -> list[RunKey]:
     return [backlog.queue(automation, payload=json.dumps({"pr": pr}).encode()) for pr in prs]
 
 
-def decide(backlog: Backlog) -> None:
+def decide(backlog: Backlog):
     with backlog.database.write() as tx:
         held.decide(tx, microseconds())
 
@@ -37,7 +37,7 @@ def claim(backlog: Backlog, at_most: int) -> list[RunKey]:
     return [claimed_run.run for claimed_run in claimed]
 
 
-def fill(backlog: Backlog) -> None:
+def fill(backlog: Backlog):
     """Add many finished runs, and some runs in each part of the queue."""
     automation, serial = backlog.automation(), backlog.automation(policy=SERIAL)
     backlog.queue_many(automation, FINISHED_RUNS)

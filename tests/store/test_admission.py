@@ -329,7 +329,7 @@ def test_random_batches_are_admitted_like_single_attempts(store):
 class AdmissionModel:
     """The rules of admission, for one attempt at a time and in memory."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.log: list[Plan] = []
         self.owners: dict[tuple[int, bytes], bytes] = {}
         self.counted_times: defaultdict[tuple[int, int], list[int]] = defaultdict(list)

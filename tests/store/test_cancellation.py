@@ -5,7 +5,6 @@ import pytest
 from hookmill.domain.ids import RunKey
 from hookmill.domain.queue import CancelledRuns
 from hookmill.domain.run import RunState
-from hookmill.store.database import Transaction
 from hookmill.store.runs import cancellation
 from hookmill.store.runs.cancellation import BatchCursor, PartToCancel, RunFilter
 from tests.runs.backlog import Backlog
@@ -160,7 +159,7 @@ def test_cancelling_scans_no_other_runs(backlog):
     )
     first_cursor = BatchCursor(rank=1, run_key=RunKey(b"\x01" * 16))
 
-    def cancel_all(tx: Transaction) -> None:
+    def cancel_all(tx):
         # The narrow filter comes first: afterwards, no run is left.
         for run_filter in (narrow_filter, EVERY_RUN):
             cancellation.count_to_cancel(tx, run_filter)

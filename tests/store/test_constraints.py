@@ -83,7 +83,7 @@ def declared(empty_database_url):
     engine.dispose()
 
 
-def run(connection: Connection, statement: str) -> None:
+def run(connection: Connection, statement: str):
     connection.execute(text(statement), {name: value for name, value in VALUES.items() if f":{name}" in statement})
 
 

@@ -152,7 +152,7 @@ def test_writers_on_sqlite_get_the_lock_in_the_order_of_requests(sqlite_store):
     order: list[int] = []
     with open_database(sqlite_store) as database:
 
-        def write(no: int) -> None:
+        def write(no):
             with database.write():
                 order.append(no)
 
@@ -172,7 +172,7 @@ def test_busy_writer_does_not_starve_another(sqlite_store):
     with open_database(sqlite_store) as database:
         stop = threading.Event()
 
-        def write_repeatedly() -> None:
+        def write_repeatedly():
             while not stop.is_set():
                 with database.write() as tx:
                     tx.run("UPDATE metadata SET value = value")
@@ -344,7 +344,7 @@ def test_database_file_is_restricted_to_its_owner(tmp_path):
     restrict_to_owner(Path("/missing/hookmill.db"))
 
 
-def add_row(tx: Transaction, name: str) -> None:
+def add_row(tx: Transaction, name: str):
     tx.run("INSERT INTO metadata (name, value) VALUES (:name, :value)", name=name, value=b"")
 
 
@@ -352,7 +352,7 @@ def row_names(tx: Transaction) -> list[str]:
     return sorted(row["name"] for row in tx.all("SELECT name FROM metadata"))
 
 
-def wait_for_waiting_writers(database: Database, count: int) -> None:
+def wait_for_waiting_writers(database: Database, count: int):
     """Wait until this number of writers waits for the write lock."""
     lock = database._write_lock
     assert lock is not None
@@ -361,7 +361,7 @@ def wait_for_waiting_writers(database: Database, count: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["a\ud800", "\udcff", "a\x00b"])
-def test_text_that_cannot_be_stored_is_refused(store_url: str, text: str):
+def test_text_that_cannot_be_stored_is_refused(store_url, text):
     with open_database(store_url) as database, database.read() as tx:
         if tx.on_sqlite and "\x00" in text:
             assert tx.one("SELECT id FROM factories WHERE name = :name", name=text) is None
@@ -373,7 +373,7 @@ def test_text_that_cannot_be_stored_is_refused(store_url: str, text: str):
 
 
 @pytest.mark.parametrize("name", ["feature%2Fx", "a?b", "a#b", "50%", "a b+c", "ü", "a&b=c", ":memory:", 'it\'s "x"'])
-def test_database_is_created_in_the_directory_that_the_path_names(tmp_path: Path, name: str):
+def test_database_is_created_in_the_directory_that_the_path_names(tmp_path, name):
     path = tmp_path / name / "hookmill.db"
     path.parent.mkdir()
 

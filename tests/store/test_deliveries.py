@@ -237,7 +237,7 @@ def prune(store: ManagedStore) -> int:
     return count
 
 
-def finish(store: ManagedStore, automation: str | None = None) -> None:
+def finish(store: ManagedStore, automation: str | None = None):
     with store.database.write() as tx:
         tx.run(
             "UPDATE runs SET state = 'succeeded', finished_at = 1 WHERE automation_id = :id OR :every",

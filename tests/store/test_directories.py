@@ -107,7 +107,7 @@ def test_memory_does_not_grow_with_the_number_of_entries(tmp_path):
     assert peak_bytes < 200_000
 
 
-def remove_read_only_as_nobody(directory: str) -> None:
+def remove_read_only_as_nobody(directory: str):
     if os.geteuid() == 0:
         os.setuid(pwd.getpwnam("nobody").pw_uid)
     for subdirectory in ("cache/module", "cache", "unreadable", "."):
@@ -133,7 +133,7 @@ def test_any_account_can_remove_its_read_only_directories():
         shutil.rmtree(top)
 
 
-def remove_or_set_aside_as_nobody(directory: str) -> None:
+def remove_or_set_aside_as_nobody(directory: str):
     if os.geteuid() == 0:
         os.setuid(pwd.getpwnam("nobody").pw_uid)
     remove_or_set_aside(Path(directory))

@@ -35,7 +35,7 @@ from tests.store.managed_store import ManagedStore
 class RunningGroupCommit:
     """An open group commit, and the failures that it has reported: the component and the reason of each one."""
 
-    def __init__(self, group_commit: GroupCommit, failures: list[tuple[str, str]]) -> None:
+    def __init__(self, group_commit: GroupCommit, failures: list[tuple[str, str]]):
         self.group_commit = group_commit
         self.failures = failures
 
@@ -48,7 +48,7 @@ async def group_commit_to(store: ManagedStore) -> AsyncIterator[RunningGroupComm
     """A group commit whose writer is a thread of this process."""
     writers: list[threading.Thread] = []
 
-    def start_writer(writer_end: socket.socket) -> None:
+    def start_writer(writer_end: socket.socket):
         channel = writer_end.dup()
         writers.append(threading.Thread(target=lambda: (serve_ingress(channel, store.database), channel.close())))
         writers[-1].start()
@@ -435,7 +435,7 @@ def test_frames_are_reassembled_from_parts_of_any_size():
     assert messages == contents
 
 
-def drain(channel: socket.socket, plan_count: int) -> None:
+def drain(channel: socket.socket, plan_count: int):
     """Read and drop this number of plans."""
     channel.setblocking(True)
     unframer = Unframer()
@@ -482,7 +482,7 @@ def counting_commits() -> Iterator[Callable[[], int]]:
     """Count the commits since the block began. The yielded function returns their number."""
     commit_count = 0
 
-    def count_commit(_connection: object) -> None:
+    def count_commit(_connection: object):
         nonlocal commit_count
         commit_count += 1
 
@@ -493,7 +493,7 @@ def counting_commits() -> Iterator[Callable[[], int]]:
         event.remove(Engine, "commit", count_commit)
 
 
-def fail_commits_with(store: ManagedStore, identity: str) -> None:
+def fail_commits_with(store: ManagedStore, identity: str):
     """Let each transaction that logs this identity fail at COMMIT, and not before."""
     with store.database.write() as tx:
         if tx.on_sqlite:

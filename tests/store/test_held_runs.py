@@ -1,8 +1,6 @@
 """Decisions about held runs: which start, which wait, and which end without a start."""
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from msgspec import structs
@@ -20,7 +18,7 @@ SECOND = 1_000_000
 
 
 @pytest.fixture
-def backlog(store_url: str, tmp_path: Path) -> Iterator[Backlog]:
+def backlog(store_url, tmp_path):
     with Backlog(store_url, tmp_path / "data") as backlog:
         with backlog.database.write() as tx:
             executors.heartbeat(tx, WORKER, 1)
@@ -35,7 +33,7 @@ def arrive(backlog: Backlog, automation: str, *prs: int) -> list[RunKey]:
     return [backlog.queue(automation, payload=json.dumps({"pr": pr}).encode()) for pr in prs]
 
 
-def decide(backlog: Backlog, *, at: int | None = None) -> None:
+def decide(backlog: Backlog, *, at: int | None = None):
     with backlog.database.write() as tx:
         held.decide(tx, at or microseconds())
 
@@ -51,7 +49,7 @@ def claim(backlog: Backlog, *, at_most: int = 10) -> list[RunKey]:
     return [claimed_run.run for claimed_run in claimed]
 
 
-def end(backlog: Backlog, key: RunKey, state: RunState = RunState.SUCCEEDED) -> None:
+def end(backlog: Backlog, key: RunKey, state: RunState = RunState.SUCCEEDED):
     run = backlog.run(key)
     with backlog.database.write() as tx:
         assert attempts.finish(
@@ -246,16 +244,16 @@ def test_replaced_run_that_ends_by_itself_keeps_its_result(backlog):
     assert claim(backlog) == [second]
 
 
-def stop(backlog: Backlog, key: RunKey) -> None:
+def stop(backlog: Backlog, key: RunKey):
     end(backlog, key, RunState.CANCELLED)
 
 
-def die(backlog: Backlog, key: RunKey) -> None:
+def die(backlog: Backlog, key: RunKey):
     with backlog.database.write() as tx:
         executors.requeue(tx, [key], attempts_max=3, now=microseconds())
 
 
-def release(backlog: Backlog, key: RunKey) -> None:
+def release(backlog: Backlog, key: RunKey):
     with backlog.database.write() as tx:
         attempts.release(tx, key, executor=WORKER, attempt=1, counts_as_attempt=True, now=microseconds())
 
@@ -365,7 +363,7 @@ def test_late_delivery_starts_after_a_newer_run_that_is_being_cancelled(backlog)
 
 @pytest.mark.parametrize("is_active", [True, False], ids=["active", "waiting"])
 @pytest.mark.parametrize(("seconds_ahead", "stays"), [(29, True), (31, False)])
-def test_run_of_a_host_whose_clock_is_far_ahead_is_replaced(backlog, seconds_ahead: int, stays: bool, is_active: bool):
+def test_run_of_a_host_whose_clock_is_far_ahead_is_replaced(backlog, seconds_ahead, stays, is_active):
     automation = backlog.automation(policy=concurrency_policy(WhenBusy.REPLACE))
     if not is_active:
         (active,) = arrive_at(backlog, automation, -1)
@@ -400,7 +398,7 @@ def test_clock_is_not_ahead_if_one_of_several_new_runs_is_as_late(backlog):
 
 
 @pytest.mark.parametrize("seconds", [4, 0], ids=["newest", "late"])
-def test_new_run_stops_all_active_runs_above_a_lower_limit(backlog, seconds: int):
+def test_new_run_stops_all_active_runs_above_a_lower_limit(backlog, seconds):
     automation = backlog.automation(policy=concurrency_policy(WhenBusy.REPLACE, limit=3))
     active = arrive_at(backlog, automation, 1, 2, 3)
     decide(backlog)
@@ -487,7 +485,7 @@ def test_debounced_run_of_a_host_whose_clock_is_far_ahead_is_superseded(backlog)
     automation = backlog.automation(policy=debounce_policy())
     base = 1_700_000_000 * SECOND
 
-    def arrive_and_decide(at: int, *, id_at: int | None = None) -> RunKey:
+    def arrive_and_decide(at, *, id_at=None):
         key: RunKey = backlog.queue(automation, now=base + (at if id_at is None else id_at) * SECOND)
         decide(backlog, at=base + at * SECOND)
         return key
@@ -523,7 +521,7 @@ def test_debounced_run_waits_for_the_active_run_of_its_key(backlog):
 def test_waiting_run_is_not_superseded_by_a_run_that_arrives_later(backlog, is_cancelled):
     automation = backlog.automation(policy=debounce_policy(seconds=10))
 
-    def arrive_and_wait() -> RunKey:
+    def arrive_and_wait():
         (key,) = arrive(backlog, automation, 1)
         decide(backlog, at=microseconds() + 15 * SECOND)
         return key
@@ -594,7 +592,7 @@ def test_pages_contain_held_and_skipped_runs(backlog):
     assert backlog.run(waiting[1]).hold is Hold.BUSY
 
 
-def change_policy(backlog: Backlog, automation: str, policy: RunPolicy, *runs: RunKey) -> None:
+def change_policy(backlog: Backlog, automation: str, policy: RunPolicy, *runs: RunKey):
     """Give the automation a second version with this policy, to which these runs belong."""
     with backlog.database.write() as tx:
         tx.run(
@@ -609,7 +607,7 @@ def change_policy(backlog: Backlog, automation: str, policy: RunPolicy, *runs: R
             tx.run("UPDATE runs SET automation_version = 2 WHERE id = :id", id=key)
 
 
-def change_stored_policy(backlog: Backlog, policy: RunPolicy) -> None:
+def change_stored_policy(backlog: Backlog, policy: RunPolicy):
     """Change the policy of all runs, also of those that wait already."""
     with backlog.database.write() as tx:
         tx.run("UPDATE automation_versions SET policy = :policy", policy=json.dumps(policy.as_json()))

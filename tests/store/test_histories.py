@@ -3,10 +3,7 @@
 import itertools
 import json
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
-from random import Random
 from typing import Final
 
 import pytest
@@ -60,7 +57,7 @@ _worker_numbers = itertools.count(1)
 
 
 @pytest.fixture
-def backlog(store_url: str, tmp_path: Path) -> Iterator[Backlog]:
+def backlog(store_url, tmp_path):
     with Backlog(store_url, tmp_path / "data") as backlog:
         yield backlog
 
@@ -87,13 +84,13 @@ class History:
     claim_counts: Counter[RunKey] = field(default_factory=Counter)
     cancelled: set[RunKey] = field(default_factory=set)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         self.automation = self.backlog.automation(policy=self.policy)
         self.now = microseconds()
         for _ in range(2):
             self._start_worker()
 
-    def _start_worker(self) -> None:
+    def _start_worker(self):
         worker = ExecutorId(f"worker-{next(_worker_numbers)}")
         self.workers.append(worker)
         self.current_attempts[worker] = []
@@ -102,27 +99,27 @@ class History:
 
     # Events. Each takes a random number, with which it chooses.
 
-    def arrive(self, choice: int) -> None:
+    def arrive(self, choice: int):
         body = json.dumps({"key": choice % 2}).encode()
         # Keys begin with the time, and are unordered within one microsecond.
         self.now += 1
         self.keys.append(self.backlog.queue(self.automation, payload=body, now=self.now))
 
-    def wait(self, choice: int) -> None:
+    def wait(self, choice: int):
         self.now += (1 + choice % 6) * SECOND
 
-    def decide(self, _: int) -> None:
+    def decide(self, _: int):
         with self.backlog.database.write() as tx:
             held.decide(tx, self.now)
 
-    def reconsider(self, _: int) -> None:
+    def reconsider(self, _: int):
         with self.backlog.database.write() as tx:
             held.reconsider_all(tx)
 
-    def claim(self, choice: int) -> None:
+    def claim(self, choice: int):
         self._claim(self.workers[choice % len(self.workers)], at_most=1 + choice % 3)
 
-    def _claim(self, worker: ExecutorId, *, at_most: int) -> None:
+    def _claim(self, worker: ExecutorId, *, at_most: int):
         with self.backlog.database.write() as tx:
             claimed = claims.claim(
                 tx, executor=worker, at_most=at_most, after=FactoryId(""), now=self.now, skipped_runners=()
@@ -131,13 +128,13 @@ class History:
         self.claim_counts.update(claimed_run.run for claimed_run in claimed)
         self._require_limits()
 
-    def succeed(self, choice: int) -> None:
+    def succeed(self, choice: int):
         self._end(choice, Ended(state=RunState.SUCCEEDED))
 
-    def fail(self, choice: int) -> None:
+    def fail(self, choice: int):
         self._end(choice, Ended(state=RunState.FAILED, exit_status=1))
 
-    def release(self, choice: int) -> None:
+    def release(self, choice: int):
         """The host can't perform the run, and requeues it."""
         if (current := self._next_attempt(choice)) is None:
             return
@@ -152,7 +149,7 @@ class History:
                 now=self.now,
             )
 
-    def die(self, choice: int) -> None:
+    def die(self, choice: int):
         """A worker is killed, and another one requeues its runs."""
         worker = self.workers.pop(choice % len(self.workers))
         self.lost_attempts += [(worker, attempt) for attempt in self.current_attempts.pop(worker)]
@@ -162,7 +159,7 @@ class History:
             executors.requeue(tx, keys, attempts_max=ATTEMPTS_MAX, now=self.now)
         self._start_worker()
 
-    def write_late(self, _: int) -> None:
+    def write_late(self, _: int):
         """A worker that was only frozen reports the result of an attempt whose run was requeued."""
         if not self.lost_attempts:
             return
@@ -181,7 +178,7 @@ class History:
         assert not is_recorded
         assert self.backlog.run(attempt.run) == before
 
-    def cancel(self, choice: int) -> None:
+    def cancel(self, choice: int):
         if self.keys:
             key = self.keys[choice % len(self.keys)]
             with self.backlog.database.write() as tx:
@@ -195,7 +192,7 @@ class History:
         worker = self.workers[choice % len(self.workers)]
         return (worker, self.current_attempts[worker].pop(0)) if self.current_attempts[worker] else None
 
-    def _end(self, choice: int, ended: Ended) -> None:
+    def _end(self, choice: int, ended: Ended):
         if (current := self._next_attempt(choice)) is None:
             return
         worker, attempt = current
@@ -228,7 +225,7 @@ class History:
     def runs(self) -> list[Run]:
         return [self.backlog.run(key) for key in self.keys]
 
-    def _require_limits(self) -> None:
+    def _require_limits(self):
         running_by_key = Counter(
             self.backlog.run(attempt.run).policy_key
             for of_worker in self.current_attempts.values()
@@ -239,7 +236,7 @@ class History:
         if self.policy.max_running is not None:
             assert running_by_key.total() <= self.policy.max_running
 
-    def drain(self) -> None:
+    def drain(self):
         """Let the workers perform all runs that have not ended."""
         for _ in range(ROUNDS_MIN + ROUNDS_PER_RUN_MAX * len(self.keys)):
             if all(run.state.is_final for run in self.runs()):
@@ -252,7 +249,7 @@ class History:
                     self.succeed(number)
         raise AssertionError([(run.state, run.hold, run.attempt) for run in self.runs()])
 
-    def check(self) -> None:
+    def check(self):
         runs = self.runs()
         for run in runs:
             assert run.state.is_final
@@ -312,7 +309,7 @@ EXAMPLES: Final = count(12, usually=1)
 # A history of 120 random events does not shrink to a readable one, so hypothesis only generates.
 @settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture], phases=[Phase.generate])
 @given(chance=st.randoms(use_true_random=True))
-def test_every_run_ends_as_its_policy_allows(backlog: Backlog, policy: RunPolicy, chance: Random):
+def test_every_run_ends_as_its_policy_allows(backlog, policy, chance):
     history = History(backlog, policy)
 
     for _ in range(EVENTS_OF_A_HISTORY):

@@ -235,7 +235,7 @@ def test_large_segment_gets_its_filter_however_long_its_count_takes(store_on_pos
     monkeypatch.setattr(timeouts, "BUSY_SECONDS", 0.05)
     is_done = threading.Event()
 
-    def add_filter() -> None:
+    def add_filter():
         with open_database(store_on_postgres.url) as database_with_short_timeout:
             until(lambda: identity_segments.add_filter(database_with_short_timeout))
         is_done.set()
@@ -272,7 +272,7 @@ def test_identities_do_not_move_while_their_webhook_is_admitted(store_on_postgre
     store_on_postgres.clock.advance(days=31)
     have_moved = threading.Event()
 
-    def move() -> None:
+    def move():
         forget(store_on_postgres)
         have_moved.set()
 
@@ -339,7 +339,7 @@ def test_filter_contains_added_digests_and_few_others():
     bits = bytearray(bloom.size_bytes(5_000))
     bloom.add(bits, digests)
 
-    def may_contain(digest: bytes) -> bool:
+    def may_contain(digest):
         return bloom.may_contain(bytes(bits), int.from_bytes(digest, "little"))
 
     assert all(map(may_contain, digests))
@@ -368,14 +368,14 @@ def test_body_is_accepted_again_after_retention_of_a_closed_segment(store):
     ]
 
 
-def close_segment(store: ManagedStore) -> None:
+def close_segment(store: ManagedStore):
     """Let a day pass, so that the open segment is closed. It gets a filter unless a transaction can still add to it."""
     keep_segments(store.database, store.clock.now)
     store.clock.advance(days=1)
     keep_segments(store.database, store.clock.now)
 
 
-def wait_for_filters(store: ManagedStore) -> None:
+def wait_for_filters(store: ManagedStore):
     """Add filters to all closed segments. On PostgreSQL, transactions of other databases may delay them."""
 
     def have_filters() -> bool:

@@ -41,7 +41,7 @@ def test_key_file_is_created_once_and_only_for_its_owner(tmp_path):
 def test_simultaneous_first_starts_create_one_key(tmp_path):
     file = KeyFile(tmp_path / "master.key")
 
-    def start(_: int) -> MasterKey:
+    def start(_):
         file.create()
         return file.read()[0]
 
@@ -127,7 +127,7 @@ def test_error_names_the_missing_file(tmp_path):
 
 
 def test_failed_write_changes_no_key_and_leaves_no_other_file(file, monkeypatch):
-    def fail(_: int) -> None:
+    def fail(_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", fail)

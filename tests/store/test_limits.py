@@ -40,7 +40,7 @@ def claim(
     return {claimed_run.run for claimed_run in claimed}
 
 
-def end(backlog: Backlog, key: RunKey) -> None:
+def end(backlog: Backlog, key: RunKey):
     attempt = backlog.run(key).attempt
     with backlog.database.write() as tx:
         assert attempts.finish(
@@ -48,7 +48,7 @@ def end(backlog: Backlog, key: RunKey) -> None:
         )
 
 
-def limit_factory(backlog: Backlog, limit: int | None) -> None:
+def limit_factory(backlog: Backlog, limit: int | None):
     backlog.webhook()
     with backlog.database.write() as tx:
         factories.set_max_running(tx, FactoryId("fac_one"), limit)

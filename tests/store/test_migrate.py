@@ -86,7 +86,7 @@ def test_killed_migration_changes_nothing_and_can_be_repeated(empty_database_url
 
 
 def test_only_one_of_simultaneous_migrations_changes_the_database(postgres_url):
-    def start(_: int) -> bool:
+    def start(_):
         with open_database(postgres_url) as database:
             return migrate(database)
 

@@ -22,7 +22,7 @@ SECOND_US = 1_000_000
 class Outbox:
     """A store with one destination of the factory `default`, and the steps of a sender."""
 
-    def __init__(self, store: ManagedStore) -> None:
+    def __init__(self, store: ManagedStore):
         self.store = store
         self.team: MayAdminister = store.management.access.operator_of_team()
         self.destination = self.add()
@@ -81,7 +81,7 @@ def test_notice_reaches_every_destination_that_wants_it(outbox):
     of_installation = outbox.add(outbox.team)
     with_factories = outbox.add(outbox.team, includes_factories=True)
 
-    def receivers(**changes: Any) -> set[str]:
+    def receivers(**changes):
         count = outbox.enqueue(**changes)
         claimed = [outbox.claim_one() for _ in range(count)]
         assert outbox.claim() is None

@@ -9,7 +9,6 @@ from hookmill.domain.queue import LimitedBy, Queue, QueuePosition, ReachedLimit
 from hookmill.domain.run import Hold
 from hookmill.domain.run_policy import Debounce, Priority, RunPolicy
 from hookmill.store import factories
-from hookmill.store.database import Transaction
 from hookmill.store.runs import executors, queue
 from tests.runs.backlog import Backlog
 from tests.runs.worker import microseconds
@@ -186,7 +185,7 @@ def test_run_that_waits_for_a_retried_run_shows_that_run(backlog):
     assert waiting_by_key[first].waits_behind is None
 
 
-def limit_factory(backlog: Backlog, limit: int) -> None:
+def limit_factory(backlog: Backlog, limit: int):
     with backlog.database.write() as tx:
         factories.set_max_running(tx, FACTORY, limit)
 
@@ -219,7 +218,7 @@ def test_reading_the_queue_scans_no_other_runs(backlog):
     fill(backlog)
     position = QueuePosition(is_held=False, rank=1, run_key=RunKey(b"\x01" * 16))
 
-    def read_pages(tx: Transaction) -> None:
+    def read_pages(tx):
         for after in (None, position):
             queue.queue_of(tx, FACTORY, after=after, limit=50, now=1)
 

@@ -32,7 +32,7 @@ ANSWER = b'{"secret": "shown once"}'
 class SealedInstallation:
     """An installation with three secrets, and the commands and processes that use its master keys."""
 
-    def __init__(self, url: str, data_dir: Path, **keys: str) -> None:
+    def __init__(self, url: str, data_dir: Path, **keys: str):
         self.settings = Settings(data_dir=data_dir, database_url=url, **keys)  # type: ignore[arg-type]
         self.store = app.open_store(self.settings, create=True)
         self.management = app.build_management(self.settings, self.store)
@@ -92,11 +92,11 @@ class SealedInstallation:
         """The ids of all keys that have sealed a row."""
         return {row["key_id"] for table in rotation.SEALED_TABLES for row in self.rows(table)}
 
-    def change(self, sql: str, **values: Any) -> None:
+    def change(self, sql: str, **values: Any):
         with self.store.database.write() as tx:
             assert tx.run(sql, **values)
 
-    def begin(self, new: MasterKey) -> None:
+    def begin(self, new: MasterKey):
         """Begin a rotation, and interrupt it before it reseals a row."""
         self.file.write([new, *self.file.read()])
         planned = rotation.plan(self.in_use(), self.file.read())
@@ -237,7 +237,7 @@ def test_rotation_is_recorded_in_the_audit_log(installation):
 def test_secrets_created_during_a_rotation_are_sealed_with_the_new_key(installation):
     names = iter(range(100))
 
-    def create(_rows: int, _total: int) -> None:
+    def create(_rows, _total):
         name = f"meanwhile-{next(names)}"
         installation.values[name] = installation.management.webhooks.create(installation.may, {"name": name}).reveal()
 
@@ -254,7 +254,7 @@ def test_rotation_waits_for_a_transaction_that_seals_with_the_old_key(installati
     has_sealed, may_commit = threading.Event(), threading.Event()
     values: dict[str, str] = {}
 
-    def create() -> None:
+    def create():
         with installation.management.one_transaction(installation.may):
             values["slow"] = installation.management.webhooks.create(installation.may, {"name": "slow"}).reveal()
             has_sealed.set()
@@ -287,14 +287,14 @@ def test_rotation_waits_for_a_sealing_transaction_without_a_team_lock(installati
 
 
 def test_row_that_changes_while_it_is_resealed_keeps_its_new_value(installation, monkeypatch):
-    def store_response(digest: bytes, answer: bytes) -> None:
+    def store_response(digest, answer):
         with installation.management.one_transaction(installation.may):
             installation.management.idempotency.store(installation.may, "a request", digest, answer)
 
     store_response(b"1" * 32, b"the first answer")
     opening_key = rotation._opening_key
 
-    def replace_and_open(row: Row, planned: rotation.RotationPlan) -> MasterKey | None:
+    def replace_and_open(row, planned):
         if not row["id"].startswith("sec_"):
             store_response(b"2" * 32, ANSWER)
         return opening_key(row, planned)
@@ -394,7 +394,7 @@ def test_start_without_the_old_key_is_refused_during_a_rotation(installation):
 
 
 def test_second_rotation_command_is_refused_during_the_first(installation):
-    def rotate_again(_rows: int, _total: int) -> None:
+    def rotate_again(_rows, _total):
         with pytest.raises(Conflict, match="Another command is changing the keys"):
             installation.rotate()
 
@@ -409,7 +409,7 @@ def test_rotation_that_another_host_supersedes_is_refused(installation, monkeypa
     [old] = installation.file.read()
     first, second = new_master_key(), new_master_key()
 
-    def rotate_on_another_host(_rows: int, _total: int) -> None:
+    def rotate_on_another_host(_rows, _total):
         if installation.in_use().sealing_id == first.id:
             installation.rotate(installation.with_keys(second, first, old))
 

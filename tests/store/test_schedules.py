@@ -356,7 +356,7 @@ def test_each_time_fires_once_with_several_workers(store):
     ready = threading.Barrier(4)
     failures: list[BaseException] = []
 
-    def work() -> None:
+    def work():
         try:
             with open_database(store.url) as database:
                 for now in minutes:
@@ -437,7 +437,7 @@ def test_pages_of_runs_without_a_delivery_are_index_scans(store, state):
         with store.database.write() as tx:
             tx.run("ANALYZE runs")
 
-    def read_runs(tx: Transaction) -> None:
+    def read_runs(tx):
         for automation_id in (None, report.id):
             pages.page_of_runs(tx, factory=store.factory.id, automation=automation_id, state=state)
         reading.newest_by_automation(tx, store.factory.id)
@@ -456,6 +456,6 @@ def test_pages_of_runs_without_a_delivery_are_index_scans(store, state):
     assert re.search(rf"\b{index}\b", executed[0])
 
 
-def add_run(tx: Transaction, automation: Automation, now: int) -> None:
+def add_run(tx: Transaction, automation: Automation, now: int):
     started_by = BySchedule(name="s", scheduled_at=now, timezone="UTC")
     adding.add(tx, RunKey(time_ordered_key(now, os.urandom(8))), automation=automation, started_by=started_by, now=now)

@@ -151,7 +151,7 @@ def test_database_is_bound_to_its_first_key_and_refuses_others(store):
 def test_simultaneous_first_starts_with_different_keys_bind_one_key(store):
     keys = [MasterKey(os.urandom(32)) for _ in range(8)]
 
-    def start(key: MasterKey) -> bool:
+    def start(key):
         try:
             with store.database.write() as tx:
                 binding.bind_master_key(tx, KeyRing([key]))
@@ -198,7 +198,7 @@ def test_missing_secret_version_raises_an_error(store):
 # Webhooks of the ingress
 
 
-def damage(store: ManagedStore, version_id: str) -> None:
+def damage(store: ManagedStore, version_id: str):
     with store.database.write() as tx:
         assert tx.run("UPDATE secret_versions SET sealed = :altered WHERE id = :id", altered=bytes(60), id=version_id)
 
@@ -208,7 +208,7 @@ def test_unreadable_secret_does_not_block_other_webhooks(store):
     damage(store, store.rows("secret_versions")[0]["id"])
     failures: list[str] = []
 
-    async def scene() -> list[bool]:
+    async def scene():
         snapshot = Snapshot(
             store.database, store.key, report_failure=lambda _component, error: failures.append(str(error))
         )

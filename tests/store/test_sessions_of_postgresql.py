@@ -100,7 +100,7 @@ def test_role_whose_sessions_ignore_foreign_keys_is_refused(postgres_url):
             pass
 
 
-def end_sessions(url: str) -> None:
+def end_sessions(url: str):
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(
             "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "

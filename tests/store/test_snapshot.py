@@ -30,7 +30,7 @@ async def snapshot_of(store: ManagedStore) -> AsyncIterator[tuple[Snapshot, list
         await asyncio.to_thread(snapshot.close)
 
 
-async def wait_for_preload(snapshot: Snapshot, uid: str) -> None:
+async def wait_for_preload(snapshot: Snapshot, uid: str):
     """Wait until the webhook is cached. After the preload, the snapshot only reads what is revalidated."""
     while snapshot.get(uid) is None:
         await asyncio.sleep(0.001)

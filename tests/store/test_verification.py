@@ -72,7 +72,7 @@ def world(store_url):
     assert world.failures == []
 
 
-def perform_some(world: World) -> None:
+def perform_some(world: World):
     """One run is running, one has failed, and others have succeeded."""
     with world.database.write() as tx:
         executors.heartbeat(tx, WORKER, world.clock.now)
@@ -87,14 +87,14 @@ def problems_in(world: World, tx: Transaction) -> Sequence[DatabaseProblem]:
 
 
 def sql(*statements: str, **values: Any) -> Callable[[World, Transaction], None]:
-    def corrupt(world: World, tx: Transaction) -> None:
+    def corrupt(world: World, tx: Transaction):
         for statement in statements:
             tx.run(statement, **{name: value for name, value in values.items() if f":{name}" in statement})
 
     return corrupt
 
 
-def claim_again(world: World, tx: Transaction) -> None:
+def claim_again(world: World, tx: Transaction):
     tx.run(
         """
         INSERT INTO identities (segment, webhook_no, digest, delivery_id, kind, claimed_at)
@@ -103,18 +103,18 @@ def claim_again(world: World, tx: Transaction) -> None:
     )
 
 
-def lose_original(world: World, tx: Transaction) -> None:
+def lose_original(world: World, tx: Transaction):
     tx.run(
         f"UPDATE deliveries SET duplicate_of = :key WHERE label = {Label.DUPLICATE:d}",
         key=time_ordered_key(world.clock.now - 60_000_000, bytes(8)),
     )
 
 
-def count_lost_rows(world: World, tx: Transaction) -> None:
+def count_lost_rows(world: World, tx: Transaction):
     tx.run("INSERT INTO window_counts VALUES (1, 1, 3, :period, 5)", period=world.clock.now // PERIOD_US)
 
 
-def seal_with_another_row(world: World, tx: Transaction) -> None:
+def seal_with_another_row(world: World, tx: Transaction):
     tx.run(
         """
         UPDATE secret_versions SET sealed = (SELECT sealed FROM secret_versions WHERE id <> :first LIMIT 1)
@@ -124,7 +124,7 @@ def seal_with_another_row(world: World, tx: Transaction) -> None:
     )
 
 
-def add_attempt_without_run(world: World, tx: Transaction) -> None:
+def add_attempt_without_run(world: World, tx: Transaction):
     tx.run(
         "INSERT INTO failed_attempts (run_id, attempt, started_at, finished_at) VALUES (:run, 1, 1, 1)",
         run=os.urandom(16),

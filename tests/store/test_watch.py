@@ -10,7 +10,7 @@ from hookmill.store.database import Database, open_database
 from hookmill.store.watch import CommitWatch
 
 
-def commit(database: Database) -> None:
+def commit(database: Database):
     with database.write() as tx:
         tx.run("UPDATE alembic_version SET version_num = version_num")
 

@@ -53,7 +53,7 @@ def agent_platform(*, answers: bool = True) -> Iterator[AgentPlatform]:
 
         def log_message(self, *_: Any) -> None: ...
 
-        def do_POST(self) -> None:
+        def do_POST(self):
             body = self.rfile.read(int(self.headers["Content-Length"]))
             message = Webhook(SECRET).verify(body, {name.lower(): value for name, value in self.headers.items()})
             # Tests wait for the message.

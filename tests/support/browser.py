@@ -51,7 +51,7 @@ def _of_playwright() -> str | None:
     return str(paths[-1]) if paths else None
 
 
-def _install() -> None:
+def _install():
     """Install the distribution's package, if this is root on a system with apt-get. Otherwise, do nothing."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         return

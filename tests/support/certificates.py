@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 
-def write_certificates(ca_file: Path, certificate_file: Path, key_file: Path, *, days: int = 1) -> None:
+def write_certificates(ca_file: Path, certificate_file: Path, key_file: Path, *, days: int = 1):
     """Write a certificate authority, a certificate that it has issued, and its key.
 
     The certificate is valid for `days` more days; if they are negative, it has expired.

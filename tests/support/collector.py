@@ -64,7 +64,7 @@ def collecting() -> Iterator[Collector]:
     class Channel(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def do_POST(self) -> None:
+        def do_POST(self):
             body = self.rfile.read(int(self.headers["Content-Length"]))
             if self.headers["Content-Encoding"] == "gzip":
                 body = gzip.decompress(body)
@@ -79,7 +79,7 @@ def collecting() -> Iterator[Collector]:
             self.send_header("Content-Length", "0")
             self.end_headers()
 
-        def log_message(self, *_: Any) -> None:
+        def log_message(self, *_: Any):
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Channel) as server:

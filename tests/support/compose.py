@@ -67,7 +67,7 @@ class Composition:
         process = self.start_podman("logs", self.container(service))
         return process.stdout + process.stderr
 
-    def up(self) -> None:
+    def up(self):
         """Start all services, each after those on which it depends, and wait until those with a check are healthy."""
         for name, network in self._document["networks"].items():
             options = ["--internal"] if network.get("internal") else []
@@ -86,7 +86,7 @@ class Composition:
             self.podman("run", "--detach", *self._arguments(service))
             started.add(service)
 
-    def _wait_until_healthy(self, service: str) -> None:
+    def _wait_until_healthy(self, service: str):
         # Podman leaves the schedule of checks to systemd.
         until(
             lambda: self.start_podman("healthcheck", "run", self.container(service)).returncode == 0,
@@ -94,7 +94,7 @@ class Composition:
             pause_seconds=0.3,
         )
 
-    def down(self) -> None:
+    def down(self):
         """Remove everything but the volumes."""
         self.start_podman("rm", "--all", "--force", "--time=0")
         for name in self._document["networks"]:

@@ -21,7 +21,7 @@ def are_full() -> bool:
     return _ARE_FULL
 
 
-def make_full() -> None:
+def make_full():
     """Choose the full counts. Call it before test modules are imported."""
     global _ARE_FULL
     _ARE_FULL = True

@@ -40,7 +40,7 @@ def unpacked(package: str) -> Path:
     return cached(package, partial(_unpack, package))
 
 
-def _unpack(package: str, content: Path) -> None:
+def _unpack(package: str, content: Path):
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
         raise ProgramUnavailable(
             f"There is no {package}, and these tests need it. Install your system's package of that name. (On Debian "

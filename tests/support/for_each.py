@@ -10,7 +10,7 @@ def for_each(parameter: str, values: Sequence[Any]) -> Callable[[Callable[..., N
     for which it fails, each with its value."""
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
-        def run(**fixtures: Any) -> None:
+        def run(**fixtures: Any):
             errors = []
             for value in values:
                 try:

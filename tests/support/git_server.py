@@ -105,13 +105,13 @@ def serve_over_http(
 
         def log_message(self, *_: Any) -> None: ...
 
-        def do_GET(self) -> None:
+        def do_GET(self):
             self._answer()
 
-        def do_POST(self) -> None:
+        def do_POST(self):
             self._answer()
 
-        def _answer(self) -> None:
+        def _answer(self):
             header = self.headers.get("Authorization", "")
             if password is not None:
                 user, _, given = base64.b64decode(header.partition(" ")[2]).decode().partition(":")

@@ -35,7 +35,7 @@ def github_description() -> Any:
     return json.loads(cache.read_bytes())
 
 
-def _download(cache: Path) -> None:
+def _download(cache: Path):
     npm = shutil.which("npm")
     if npm is None:
         raise ProgramUnavailable(
@@ -64,7 +64,7 @@ def request_validator(description: Any) -> Callable[[str, str, Any], None]:
         for path, operations in description["paths"].items()
     ]
 
-    def validate(method: str, target: str, content: Any) -> None:
+    def validate(method: str, target: str, content: Any):
         parts = urlsplit(target)
         found = [
             operations[method.lower()]

@@ -32,7 +32,7 @@ class NamespacesUnavailable(Exception):
 class Host:
     """One host. Its files are those of this machine. Its `address` is valid only inside its network."""
 
-    def __init__(self, network: "Network", name: str, address: str, control: "_Control") -> None:
+    def __init__(self, network: "Network", name: str, address: str, control: "_Control"):
         self.name = name
         self.address = address
         self._network = network
@@ -63,11 +63,11 @@ class Host:
             raise
         return connection
 
-    def unplug(self) -> None:
+    def unplug(self):
         """Drop packets from and to the host from now on. No connection is reset."""
         self._network.execute(do="unplug", host=self.name)
 
-    def plug_in(self) -> None:
+    def plug_in(self):
         """Connect the host again. For a moment, its kernel still reports that its neighbors are unreachable."""
         self._network.execute(do="plug in", host=self.name)
         until(self._is_reachable, f"{self.name} is reachable")
@@ -83,18 +83,18 @@ class Host:
                 return False
             return True
 
-    def freeze(self) -> None:
+    def freeze(self):
         """Send SIGSTOP to every process."""
         self.signal(-1, signal.SIGSTOP)
 
-    def resume(self) -> None:
+    def resume(self):
         self.signal(-1, signal.SIGCONT)
 
-    def kill_all(self) -> None:
+    def kill_all(self):
         """Send SIGKILL to every process. Returns when all have ended."""
         self._control.execute(do="kill all")
 
-    def signal(self, pid: int, number: int) -> None:
+    def signal(self, pid: int, number: int):
         self._control.execute(do="signal", pid=pid, number=number)
 
     def exit_code_of(self, pid: int) -> int | None:
@@ -105,7 +105,7 @@ class Host:
 class ProcessOnHost:
     """A process that was started on a host. `pid` is its number there."""
 
-    def __init__(self, host: Host, pid: int) -> None:
+    def __init__(self, host: Host, pid: int):
         self._host = host
         self.pid = pid
 
@@ -119,14 +119,14 @@ class ProcessOnHost:
         assert code is not None
         return code
 
-    def terminate(self) -> None:
+    def terminate(self):
         self._host.signal(self.pid, signal.SIGTERM)
 
 
 class Network:
     """Hosts that a switch connects. This process reaches them through sockets that the switch opens."""
 
-    def __init__(self, *names: str) -> None:
+    def __init__(self, *names: str):
         """Raises `NamespacesUnavailable`."""
         pairs = {name: _pair() for name in ("", *names)}
         ends_of_hosts = {name: pair[1] for name, pair in pairs.items()}
@@ -163,7 +163,7 @@ class Network:
     def execute(self, **order: Any) -> dict[str, Any]:
         return self._control.execute(**order)
 
-    def close(self) -> None:
+    def close(self):
         """End all processes of all hosts, and remove the network."""
         for control in self._controls:
             control.close()
@@ -175,14 +175,14 @@ class Network:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_: object):
         self.close()
 
 
 class _Control:
     """Sends orders to the switch or to a host, and reads the replies. Threads may share it."""
 
-    def __init__(self, end: socket.socket) -> None:
+    def __init__(self, end: socket.socket):
         self._end = end
         self._end.settimeout(ANSWER_SECONDS)
         self._lock = threading.Lock()
@@ -209,7 +209,7 @@ class _Control:
             )
         return reply
 
-    def close(self) -> None:
+    def close(self):
         with contextlib.suppress(OSError):
             self._end.close()
 

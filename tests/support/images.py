@@ -19,7 +19,7 @@ _SOURCES: Final = ("/etc/apt/sources.list", "/etc/apt/sources.list.d/debian.sour
 _AUTHORITIES: Final = Path("/etc/ssl/certs/ca-certificates.crt")
 
 
-def debian_archive(archive: Path, packages: Sequence[str], *hooks: str) -> None:
+def debian_archive(archive: Path, packages: Sequence[str], *hooks: str):
     """Write a root file system of this system's release of Debian with these packages, from its usual sources."""
     mmdebstrap = program("mmdebstrap", package="mmdebstrap")
     command = [mmdebstrap, "--quiet", "--variant=apt", f"--include={','.join(packages)}"]
@@ -34,12 +34,12 @@ def debian_archive(archive: Path, packages: Sequence[str], *hooks: str) -> None:
     _run([*command, release, archive, *sources], PATH=f"{Path(mmdebstrap).parent}:/usr/sbin:/usr/bin:/sbin:/bin")
 
 
-def import_archive(engine: Path, archive: Path, name: str, *changes: str) -> None:
+def import_archive(engine: Path, archive: Path, name: str, *changes: str):
     """Import a root file system as an image. Each change is an instruction of a Dockerfile."""
     _run([engine, "import", *(f"--change={change}" for change in changes), archive, name])
 
 
-def build_image(engine: Path, directory: Path) -> None:
+def build_image(engine: Path, directory: Path):
     """Build the image `IMAGE` with `scripts/image`, as an operator does. `directory` is that of the engine."""
     archive = directory / "python.tar"
     debian_archive(archive, ["python3", "python3-venv", "ca-certificates"])
@@ -52,7 +52,7 @@ def build_image(engine: Path, directory: Path) -> None:
     _run([ROOT / "scripts" / "image", *options], PATH=f"{directory}:/usr/sbin:/usr/bin:/sbin:/bin")
 
 
-def _run(command: Sequence[str | Path], **variables: str) -> None:
+def _run(command: Sequence[str | Path], **variables: str):
     process = subprocess.run(
         command, env=os.environ | variables, capture_output=True, text=True, timeout=BUILD_SECONDS, cwd=ROOT
     )

@@ -14,7 +14,7 @@ SECONDS_BETWEEN_CHECKS = 0.1
 class Link:
     """Forwards connections from a port of its own to a server on this machine. While it is cut, nothing arrives."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str):
         """`url` is the server's. `Link.url` leads to it over this link."""
         parts = urlsplit(url)
         assert parts.port is not None
@@ -28,22 +28,22 @@ class Link:
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
 
-    def cut(self) -> None:
+    def cut(self):
         """Hold back the bytes of open connections, and leave new connections without an answer, until `restore`."""
         self._is_cut.set()
 
-    def restore(self) -> None:
+    def restore(self):
         """Forward the bytes that were held back, and all further ones."""
         self._is_cut.clear()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_: object):
         self._is_closed.set()
         self._listener.close()
 
-    def _accept(self) -> None:
+    def _accept(self):
         while not self._is_closed.is_set():
             try:
                 client, _ = self._listener.accept()
@@ -57,7 +57,7 @@ class Link:
             thread = threading.Thread(target=self._forward, args=(client, server), daemon=True)
             thread.start()
 
-    def _forward(self, client: socket.socket, server: socket.socket) -> None:
+    def _forward(self, client: socket.socket, server: socket.socket):
         other = {client: server, server: client}
         with client, server, contextlib.suppress(OSError):
             while not self._is_closed.is_set():

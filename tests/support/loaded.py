@@ -44,7 +44,7 @@ class Forked:
         directory: Path,
         output: Path,
         errors: Path | None = None,
-    ) -> None:
+    ):
         """Its standard output is appended to the file `output`, its standard error to `errors` or else to `output`."""
         self._name = f"{function.__name__}{arguments}"
         self._process: ForkServerProcess = fork_context().Process(
@@ -69,14 +69,14 @@ class Forked:
             raise subprocess.TimeoutExpired(self._name, seconds)
         return self.returncode
 
-    def send_signal(self, number: int) -> None:
+    def send_signal(self, number: int):
         if self.returncode is None:
             os.kill(self.pid, number)
 
-    def terminate(self) -> None:
+    def terminate(self):
         self.send_signal(signal.SIGTERM)
 
-    def kill(self) -> None:
+    def kill(self):
         self.send_signal(signal.SIGKILL)
 
 
@@ -90,7 +90,7 @@ class Command(Forked):
         directory: Path,
         output: Path,
         errors: Path | None = None,
-    ) -> None:
+    ):
         super().__init__(hookmill, tuple(arguments), environment, directory, output, errors)
 
 
@@ -101,7 +101,7 @@ def call(
     directory: Path,
     output: Path,
     errors: Path,
-) -> None:
+):
     """Give this process its own session and this environment, and call `function`."""
     os.setsid()
     os.chdir(directory)
@@ -115,7 +115,7 @@ def call(
     function(*arguments)
 
 
-def hookmill(*arguments: str) -> None:
+def hookmill(*arguments: str):
     """Run `hookmill` with these arguments in this process."""
     from hookmill.cli import main
 

@@ -43,7 +43,7 @@ def rendered(engine: str, text: str) -> Rendered:
 
 
 class _Parser(HTMLParser):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(convert_charrefs=True)
         self.rendered = Rendered()
         self._open: list[str] = []
@@ -53,7 +53,7 @@ class _Parser(HTMLParser):
         # To a browser, `<![` begins a comment that ends at the next `>`; the parser of Python 3.11 fails on it.
         return self.parse_bogus_comment(i) if self.rawdata.startswith("<![", i) else super().parse_html_declaration(i)
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]):
         self.rendered.tags.add(tag)
         self.rendered.urls += [value or "" for name, value in attrs if name in ("href", "src")]
         if tag == "code":
@@ -61,7 +61,7 @@ class _Parser(HTMLParser):
         if tag not in _VOID_TAGS:
             self._open.append(tag)
 
-    def handle_endtag(self, tag: str) -> None:
+    def handle_endtag(self, tag: str):
         if tag == "code" and self._code is not None:
             is_block = self._open[-2:-1] == ["pre"]
             # A line break in a span is a space.
@@ -72,20 +72,20 @@ class _Parser(HTMLParser):
             while self._open.pop() != tag:
                 pass
 
-    def handle_data(self, data: str) -> None:
+    def handle_data(self, data: str):
         if self._code is None:
             self.rendered.texts.append(data)
         else:
             self._code += data
 
-    def handle_comment(self, data: str) -> None:
+    def handle_comment(self, data: str):
         self.rendered.tags.add("!--")
 
-    def handle_decl(self, decl: str) -> None:
+    def handle_decl(self, decl: str):
         self.rendered.tags.add("!")
 
-    def unknown_decl(self, data: str) -> None:
+    def unknown_decl(self, data: str):
         self.rendered.tags.add("!")
 
-    def handle_pi(self, data: str) -> None:
+    def handle_pi(self, data: str):
         self.rendered.tags.add("?")

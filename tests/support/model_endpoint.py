@@ -83,10 +83,10 @@ def model_endpoint(
 
         def log_message(self, *_: Any) -> None: ...
 
-        def do_GET(self) -> None:
+        def do_GET(self):
             self._answer(404, "application/json", "{}")
 
-        def do_POST(self) -> None:
+        def do_POST(self):
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             headers = {name.lower(): value for name, value in self.headers.items()}
             request = ModelRequest(self.path, headers, body)
@@ -96,7 +96,7 @@ def model_endpoint(
             content_type, text = served_api.answer(request, _next_content(tool_uses, results), len(results))
             self._answer(200, content_type, text)
 
-        def _answer(self, status: int, content_type: str, text: str) -> None:
+        def _answer(self, status: int, content_type: str, text: str):
             content = text.encode()
             self.send_response(status)
             self.send_header("Content-Type", content_type)

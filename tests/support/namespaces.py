@@ -47,7 +47,7 @@ _IFA_ADDRESS, _IFA_LOCAL = 1, 2
 _IFF_UP = 1
 
 
-def serve_network(control: socket.socket, hosts: Mapping[str, socket.socket]) -> None:
+def serve_network(control: socket.socket, hosts: Mapping[str, socket.socket]):
     """Run a network with these hosts until the other end of `control` is closed. The sockets are of type SEQPACKET.
 
     The first message on each socket is `{}`, or contains the `error` because of which there is no network.
@@ -66,10 +66,10 @@ def serve_network(control: socket.socket, hosts: Mapping[str, socket.socket]) ->
 
 
 class _Switch:
-    def __init__(self, control: socket.socket) -> None:
+    def __init__(self, control: socket.socket):
         self._control = control
 
-    def serve(self, hosts: Mapping[str, socket.socket]) -> None:
+    def serve(self, hosts: Mapping[str, socket.socket]):
         deadline = time.monotonic() + SECONDS_MAX
         try:
             self._connect(hosts)
@@ -87,14 +87,14 @@ class _Switch:
                 return
             self._carry_out(order)
 
-    def _connect(self, hosts: Mapping[str, socket.socket]) -> None:
+    def _connect(self, hosts: Mapping[str, socket.socket]):
         _set_up("lo")
         _request(_NEW_LINK, _CREATE, _link(0, 0, _name("switch"), _kind("bridge")))
         _add_address("switch", 1)
         for number, (name, control) in enumerate(hosts.items(), start=2):
             self._add_host(number, name, control)
 
-    def _add_host(self, number: int, name: str, control: socket.socket) -> None:
+    def _add_host(self, number: int, name: str, control: socket.socket):
         own_end, end_of_parent = socket.socketpair()
         with own_end, end_of_parent:
             parent = _fork(lambda: _run_parent_of_host(end_of_parent, control, name, number))
@@ -110,7 +110,7 @@ class _Switch:
             _set_up(name)
             own_end.send(b"connected")
 
-    def _carry_out(self, order: Mapping[str, Any]) -> None:
+    def _carry_out(self, order: Mapping[str, Any]):
         match order["do"]:
             case "open socket":
                 with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as new_socket:
@@ -123,7 +123,7 @@ class _Switch:
                 _send(self._control, {})
 
 
-def _run_parent_of_host(switch: socket.socket, control: socket.socket, name: str, number: int) -> None:
+def _run_parent_of_host(switch: socket.socket, control: socket.socket, name: str, number: int):
     try:
         _unshare(_CLONE_NEWPID | _CLONE_NEWNET | _CLONE_NEWUTS | _CLONE_NEWIPC | _CLONE_NEWNS)
     except OSError as error:
@@ -136,7 +136,7 @@ def _run_parent_of_host(switch: socket.socket, control: socket.socket, name: str
         os.waitpid(host, 0)
 
 
-def _serve_host(control: socket.socket, name: str, number: int) -> None:
+def _serve_host(control: socket.socket, name: str, number: int):
     """Run as the first process of a host: carry out orders until the other end of `control` is closed."""
     try:
         socket.sethostname(name)
@@ -177,7 +177,7 @@ def _serve_host(control: socket.socket, name: str, number: int) -> None:
                 _send(control, {})
 
 
-def _start(control: socket.socket, order: Mapping[str, Any]) -> None:
+def _start(control: socket.socket, order: Mapping[str, Any]):
     control.close()
     output = Path(order["output"])
     program, *arguments = order["command"]
@@ -198,11 +198,11 @@ def _next_order(control: socket.socket) -> dict[str, Any] | None:
     return order
 
 
-def _send(control: socket.socket, reply: Mapping[str, Any]) -> None:
+def _send(control: socket.socket, reply: Mapping[str, Any]):
     control.send(json.dumps(reply).encode())
 
 
-def _reap(exit_codes: dict[int, int]) -> None:
+def _reap(exit_codes: dict[int, int]):
     """Store the exit codes of children that have ended. Orphans become children of a namespace's first process."""
     with contextlib.suppress(ChildProcessError):
         while (child := os.waitpid(-1, os.WNOHANG))[0]:
@@ -234,7 +234,7 @@ def _call_and_exit(act: Callable[[], object]) -> NoReturn:
 # System calls
 
 
-def _unshare(namespaces: int, *, in_user_namespace: bool = False) -> None:
+def _unshare(namespaces: int, *, in_user_namespace: bool = False):
     """Move this process into new namespaces. Without root, this needs a user namespace, which gives capabilities."""
     user, group = os.geteuid(), os.getegid()
     _system_call("unshare", namespaces | (_CLONE_NEWUSER if in_user_namespace else 0))
@@ -244,12 +244,12 @@ def _unshare(namespaces: int, *, in_user_namespace: bool = False) -> None:
         Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
 
 
-def _mount(source: str, target: str, kind: str | None, flags: int) -> None:
+def _mount(source: str, target: str, kind: str | None, flags: int):
     encoded_kind = kind.encode() if kind is not None else None
     _system_call("mount", source.encode(), target.encode(), encoded_kind, ctypes.c_ulong(flags), None)
 
 
-def _system_call(name: str, *arguments: object) -> None:
+def _system_call(name: str, *arguments: object):
     """Raises `OSError`."""
     function = ctypes.CDLL(None, use_errno=True)[name]
     if function(*arguments) != 0:
@@ -257,13 +257,13 @@ def _system_call(name: str, *arguments: object) -> None:
         raise OSError(number, f"{name}: {os.strerror(number)}")
 
 
-def _set_up(interface: str, *, is_up: bool = True) -> None:
+def _set_up(interface: str, *, is_up: bool = True):
     """Bring the interface up or down. While it is down, the kernel drops what its peer sends."""
     flags = _IFF_UP if is_up else 0
     _request(_NEW_LINK, 0, _link(socket.if_nametoindex(interface), flags, changes=_IFF_UP))
 
 
-def _add_address(interface: str, number: int) -> None:
+def _add_address(interface: str, number: int):
     """Add the address with this number to the interface, and bring the interface up."""
     index = socket.if_nametoindex(interface)
     address = socket.inet_aton(ADDRESSES.format(number))
@@ -291,7 +291,7 @@ def _attribute(kind: int, value: bytes) -> bytes:
     return struct.pack("=HH", size, kind) + value + bytes(-size % 4)
 
 
-def _request(kind: int, flags: int, body: bytes) -> None:
+def _request(kind: int, flags: int, body: bytes):
     """Change interfaces of this network namespace by a netlink message. Raises `OSError`."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as netlink:
         head = struct.pack("=IHHII", 16 + len(body), kind, _REQUEST_AND_ACKNOWLEDGE | flags, 1, 0)

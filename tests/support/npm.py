@@ -20,7 +20,7 @@ def npm_package(package: str) -> Path:
     return cached(package.rpartition("/")[2], lambda content: _install(package, content))
 
 
-def _install(package: str, content: Path) -> None:
+def _install(package: str, content: Path):
     npm = shutil.which("npm")
     if npm is None:
         raise ProgramUnavailable(f"The tests install {package} with npm, and there is no npm. Install Node.js.")
@@ -39,7 +39,7 @@ def _install(package: str, content: Path) -> None:
 def linked(tree: Path, directory: Path) -> Path:
     """The tree at a path that another account can reach, unlike the cache."""
 
-    def link(source: str, target: str) -> None:
+    def link(source: str, target: str):
         try:
             os.link(source, target, follow_symlinks=False)
         except OSError:

@@ -35,7 +35,7 @@ def is_stopped(thread: Path) -> bool:
 class ObjectServer:
     """A server that tests can stop, freeze and start again. `config` is the configuration of its clients."""
 
-    def __init__(self, directory: Path, *, has_path_style: bool) -> None:
+    def __init__(self, directory: Path, *, has_path_style: bool):
         self._directory = directory
         # If the bucket is part of the host name, the bucket 127 at the endpoint 0.0.1 has the host 127.0.0.1.
         bucket, host = (BUCKET, "127.0.0.1") if has_path_style else ("127", "0.0.1")
@@ -57,7 +57,7 @@ class ObjectServer:
         )
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
+    def start(self):
         program = shutil.which("rclone", path=sysconfig.get_path("scripts"))
         assert program is not None, "rclone is missing. Run `make setup`, which installs it."
         arguments = [program, "serve", "s3", "--config", os.devnull, "--addr", f"127.0.0.1:{self._port}"]
@@ -70,7 +70,7 @@ class ObjectServer:
             )
         until(self._is_listening, "the object store listens")
 
-    def stop(self) -> None:
+    def stop(self):
         if self._process is not None:
             self._process.kill()
             self._process.wait()

@@ -40,7 +40,7 @@ _VALID: Final[dict[str, tuple[Any, ...]]] = {
 Rows = dict[str, list[tuple[Any, ...]]]
 
 
-def fill(path: Path) -> None:
+def fill(path: Path):
     """Add `ROWS` rows to each table of the SQLite database, each of which refers to rows that exist."""
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("PRAGMA foreign_keys = ON")

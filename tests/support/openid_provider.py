@@ -23,7 +23,7 @@ _ROOT: Final = Path(__file__).parents[2]
 class OpenIdProvider:
     """A running provider. Each user's password is the name."""
 
-    def __init__(self, directory: Path, redirect_uri: str, users: Users) -> None:
+    def __init__(self, directory: Path, redirect_uri: str, users: Users):
         self._log = directory / "openid-provider.log"
         self._port = free_port()
         self.issuer = f"http://127.0.0.1:{self._port}"
@@ -55,13 +55,13 @@ class OpenIdProvider:
             "oidc_provider_name": "Example ID",
         }
 
-    def set_users(self, users: Users) -> None:
+    def set_users(self, users: Users):
         self._request("POST", "/test/users", json.dumps(users).encode())
 
-    def rotate_keys(self) -> None:
+    def rotate_keys(self):
         self._request("POST", "/test/rotate-keys", b"")
 
-    def stop(self) -> None:
+    def stop(self):
         self._process.kill()
         self._process.wait()
 

@@ -48,7 +48,7 @@ class SignInForm(UserAuthnMethod):  # type: ignore[misc]
 
 
 class Provider:
-    def __init__(self, config: dict[str, Any]) -> None:
+    def __init__(self, config: dict[str, Any]):
         self.issuer = f"http://127.0.0.1:{config['port']}"
         self.users: dict[str, Any] = config["users"]
         SignInForm.users = self.users
@@ -64,7 +64,7 @@ class Provider:
             "token_endpoint_auth_method": "client_secret_basic",
         }
 
-    def rotate_keys(self) -> None:
+    def rotate_keys(self):
         """Replace the signing keys. The old keys are no longer published."""
         bundles = list(build_keyjar(KEYS)[""])
         for owner in self.server.keyjar.owners():
@@ -131,7 +131,7 @@ class Provider:
 class Handler(BaseHTTPRequestHandler):
     provider: Provider
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         path, parameters = urlsplit(self.path).path, dict(parse_qsl(urlsplit(self.path).query))
         endpoints = {
             "/.well-known/openid-configuration": "provider_config",
@@ -145,7 +145,7 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self._send(404, "{}")
 
-    def do_POST(self) -> None:
+    def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"])).decode()
         if self.path == "/token":
             self._process("token", dict(parse_qsl(body)))
@@ -159,7 +159,7 @@ class Handler(BaseHTTPRequestHandler):
             self.provider.rotate_keys()
             self._send(200, "{}")
 
-    def _process(self, endpoint_name: str, parameters: dict[str, str]) -> None:
+    def _process(self, endpoint_name: str, parameters: dict[str, str]):
         endpoint = self.provider.server.get_endpoint(endpoint_name)
         request_info = {
             "headers": {name.lower(): value for name, value in self.headers.items()},
@@ -179,7 +179,7 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self._respond(endpoint, request, answer)
 
-    def _sign_in(self, form: dict[str, str]) -> None:
+    def _sign_in(self, form: dict[str, str]):
         method = self.provider.server.context.authn_broker.get_method_by_id("user")
         user = method.verify(**form)
         if user is None:
@@ -191,14 +191,14 @@ class Handler(BaseHTTPRequestHandler):
         session = endpoint.create_session(request, user, arguments["authn_class_ref"], arguments["iat"], method)
         self._respond(endpoint, request, endpoint.authz_part2(request=request, session_id=session))
 
-    def _respond(self, endpoint: Any, request: Any, answer: dict[str, Any]) -> None:
+    def _respond(self, endpoint: Any, request: Any, answer: dict[str, Any]):
         response = endpoint.do_response(request=request, **answer)
         if response.get("response_placement", endpoint.response_placement) == "body":
             self._send(400 if "error" in response["response"][:10] else 200, response["response"])
         else:
             self._send(303, "", ("Location", response["response"]))
 
-    def _send(self, status: int, body: str, *headers: tuple[str, str]) -> None:
+    def _send(self, status: int, body: str, *headers: tuple[str, str]):
         content = body.encode()
         self.send_response(status)
         for name, value in headers or [("Content-Type", "application/json")]:
@@ -207,11 +207,11 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content)
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, *_: object):
         pass
 
 
-def main() -> None:
+def main():
     config = json.loads(sys.argv[1])
     Handler.provider = Provider(config)
     ThreadingHTTPServer(("127.0.0.1", config["port"]), Handler).serve_forever()

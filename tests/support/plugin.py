@@ -44,12 +44,12 @@ _SESSION = pytest.StashKey[contextlib.ExitStack]()
 _SHARED_POSTGRES = pytest.StashKey[dict[str, str]]()
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser: pytest.Parser):
     parser.addoption("--full-counts", action="store_true", help="run everything, as often as for a release")
     parser.addoption("--proofs", action="store_true", help="run everything, as often as for every change")
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure(config: pytest.Config):
     config.addinivalue_line("markers", "proof: runs only with `make proof`, or if its file is named")
     # Python collects garbage after every 700 new objects, which took an eighth of the tests' processor time.
     gc.set_threshold(50_000, 20, 100)
@@ -63,11 +63,11 @@ def pytest_configure(config: pytest.Config) -> None:
         _keep_files_in_memory()
 
 
-def pytest_unconfigure(config: pytest.Config) -> None:
+def pytest_unconfigure(config: pytest.Config):
     config.stash[_SESSION].close()
 
 
-def _keep_files_in_memory() -> None:
+def _keep_files_in_memory():
     """Keep temporary files in memory if it has enough space, so that tests don't wait for a disk. The files are
     removed after the last test."""
     memory = Path("/dev/shm")
@@ -111,13 +111,13 @@ def _compiled_once() -> Iterator[None]:
         yield
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]):
     _deselect_proofs(config, items)
     _order(items)
     _make_ids_unique(items)
 
 
-def _deselect_proofs(config: pytest.Config, items: list[pytest.Item]) -> None:
+def _deselect_proofs(config: pytest.Config, items: list[pytest.Item]):
     """Leave out the tests that are marked `proof`, unless an option asks for them or the command line names their file.
 
     For each of them, another test executes the same code in another case, or at less cost.
@@ -132,7 +132,7 @@ def _deselect_proofs(config: pytest.Config, items: list[pytest.Item]) -> None:
         items[:] = [item for item in items if item not in left_out]
 
 
-def _order(items: list[pytest.Item]) -> None:
+def _order(items: list[pytest.Item]):
     """Run the longest files first and the shortest last, so that no process waits long for the last file. Files that
     wait are spread among those that keep a processor busy."""
     items.sort(
@@ -146,7 +146,7 @@ def _order(items: list[pytest.Item]) -> None:
     items[:] = itertools.chain.from_iterable(ordered)
 
 
-def _make_ids_unique(items: list[pytest.Item]) -> None:
+def _make_ids_unique(items: list[pytest.Item]):
     """Let pytest-xdist run all tests: it runs only one test of each id, and a plugin may give all its tests one id."""
     seen: set[str] = set()
     for number, item in enumerate(items):
@@ -186,7 +186,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_configure_node(node: Any) -> None:
+def pytest_configure_node(node: Any):
     """Start PostgreSQL in the controller of pytest-xdist, which outlives its processes, and send them the URL."""
     stash = node.config.stash
     if _SHARED_POSTGRES not in stash:

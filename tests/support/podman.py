@@ -111,7 +111,7 @@ def busybox_archive(directory: Path) -> str:
     return shutil.make_archive(str(directory / "image"), "tar", root)
 
 
-def import_python(engine: Path, python: str, directory: Path) -> None:
+def import_python(engine: Path, python: str, directory: Path):
     """Add the image `PYTHON_IMAGE`, which has this Python of the system with its libraries, and `sleep`."""
     root = directory / "python-root"
     program = Path(python).resolve()

@@ -30,7 +30,7 @@ class Options(Enum):
 class Pooler:
     """Connects clients to the PostgreSQL at port `target` of this machine."""
 
-    def __init__(self, target: int, *, shares_sessions: bool, options: Options) -> None:
+    def __init__(self, target: int, *, shares_sessions: bool, options: Options):
         """`shares_sessions`: a client has a session of the server only for the duration of a transaction."""
         self._target = target
         self._shares_sessions = shares_sessions
@@ -45,7 +45,7 @@ class Pooler:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_: object):
         self._listener.close()
         with self._guard:
             for end in self._sockets:
@@ -53,18 +53,18 @@ class Pooler:
                     end.shutdown(socket.SHUT_RDWR)
                 end.close()
 
-    def _accept(self) -> None:
+    def _accept(self):
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
                 self._register(client)
                 threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
-    def _register(self, end: socket.socket) -> None:
+    def _register(self, end: socket.socket):
         with self._guard:
             self._sockets.append(end)
 
-    def _serve(self, client: socket.socket) -> None:
+    def _serve(self, client: socket.socket):
         # Another thread may close the sockets: `select` raises a `ValueError` for one that is closed.
         with client, contextlib.suppress(OSError, ValueError):
             server = self._begin_session(client)
@@ -82,7 +82,7 @@ class Pooler:
                 self._transact(client, server, piece)
                 self._release(server)
 
-    def _release(self, server: socket.socket) -> None:
+    def _release(self, server: socket.socket):
         if self._shares_sessions:
             self._free.put(server)
 
@@ -121,7 +121,7 @@ class Pooler:
             elif kind == b"E":
                 return None
 
-    def _transact(self, client: socket.socket, server: socket.socket, piece: bytes) -> None:
+    def _transact(self, client: socket.socket, server: socket.socket, piece: bytes):
         """Forward messages in both directions, until the server is idle outside a transaction."""
         server.sendall(piece)
         while True:

@@ -53,7 +53,7 @@ class PostgresUnavailable(Exception):
 class Postgres:
     """A running server, accessed as a user who may create databases."""
 
-    def __init__(self, admin_url: str) -> None:
+    def __init__(self, admin_url: str):
         self.admin_url = admin_url
 
     def url(self, database: str) -> str:
@@ -72,12 +72,12 @@ class Postgres:
         self._execute(create.format(sql.Identifier(name), sql.Identifier(source)))
         return self.url(name)
 
-    def drop_database(self, url: str) -> None:
+    def drop_database(self, url: str):
         """Drop the database, if it exists, and close all connections to it."""
         drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)")
         self._execute(drop.format(sql.Identifier(_database_of(url))))
 
-    def _execute(self, statement: sql.Composed) -> None:
+    def _execute(self, statement: sql.Composed):
         with psycopg.connect(self.admin_url, autocommit=True, connect_timeout=10) as connection:
             connection.execute(statement)
 
@@ -89,7 +89,7 @@ class PostgresServer(Postgres):
     its directory.
     """
 
-    def __init__(self, keeper: "subprocess.Popen[str]", port: int, password: str) -> None:
+    def __init__(self, keeper: "subprocess.Popen[str]", port: int, password: str):
         super().__init__(f"postgresql://{SUPERUSER}:{password}@127.0.0.1:{port}/postgres")
         self._keeper = keeper
         self._port = port
@@ -123,7 +123,7 @@ class PostgresServer(Postgres):
             _end_keeper(keeper)
             raise
 
-    def restart(self, mode: StopMode = "fast") -> None:
+    def restart(self, mode: StopMode = "fast"):
         """Stop and start the server. Returns when it accepts connections again, at the same address."""
         with self.down(mode):
             pass
@@ -137,14 +137,14 @@ class PostgresServer(Postgres):
         finally:
             _order(self._keeper, do="start", port=str(self._port))
 
-    def stop(self) -> None:
+    def stop(self):
         """Stop the server permanently, and remove its directory. A second call does nothing."""
         _end_keeper(self._keeper)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_: object):
         self.stop()
 
 
@@ -192,7 +192,7 @@ def _start_on_free_port(keeper: "subprocess.Popen[str]") -> int:
     )
 
 
-def _order(keeper: "subprocess.Popen[str]", **order: Any) -> None:
+def _order(keeper: "subprocess.Popen[str]", **order: Any):
     """Let the keeper carry out an order, and wait for that. Raises `PostgresUnavailable` with the server's messages."""
     assert keeper.stdout is not None
     _send(keeper, order)
@@ -202,7 +202,7 @@ def _order(keeper: "subprocess.Popen[str]", **order: Any) -> None:
         raise PostgresUnavailable(f"PostgreSQL could not {order['do']}: {error}")
 
 
-def _send(keeper: "subprocess.Popen[str]", message: Mapping[str, Any]) -> None:
+def _send(keeper: "subprocess.Popen[str]", message: Mapping[str, Any]):
     assert keeper.stdin is not None
     try:
         keeper.stdin.write(json.dumps(message) + "\n")
@@ -211,7 +211,7 @@ def _send(keeper: "subprocess.Popen[str]", message: Mapping[str, Any]) -> None:
         raise PostgresUnavailable("PostgreSQL was stopped already, or its keeper was killed.") from None
 
 
-def _end_keeper(keeper: "subprocess.Popen[str]") -> None:
+def _end_keeper(keeper: "subprocess.Popen[str]"):
     """End the keeper, which first stops the server and removes its directory."""
     assert keeper.stdin is not None
     assert keeper.stdout is not None

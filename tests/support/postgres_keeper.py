@@ -24,7 +24,7 @@ STOP_SIGNALS = {"fast": signal.SIGINT, "immediate": signal.SIGQUIT}
 class Keeper:
     """One data directory, and the server that uses it, unless it is stopped."""
 
-    def __init__(self, order: dict[str, Any]) -> None:
+    def __init__(self, order: dict[str, Any]):
         self.programs = Path()
         self.directory = Path(order["directory"])
         self.user: int | None = order["user"]
@@ -33,7 +33,7 @@ class Keeper:
         self.log = self.directory / "log"
         self.server: subprocess.Popen[bytes] | None = None
 
-    def initialize(self, programs: str, superuser: str, verifier: str, settings: dict[str, str]) -> None:
+    def initialize(self, programs: str, superuser: str, verifier: str, settings: dict[str, str]):
         """Create the data directory. Raises `RuntimeError` with the server's messages."""
         self.programs = Path(programs)
         password_file = self.directory / "password"
@@ -53,7 +53,7 @@ class Keeper:
         with (self.data / "postgresql.conf").open("a") as configuration:
             configuration.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
 
-    def start(self, port: str) -> None:
+    def start(self, port: str):
         """Start the server, and wait until it accepts connections. Raises `RuntimeError` with the server's messages."""
         self.server = self._spawn("postgres", "-D", str(self.data), "-p", port)
         deadline = time.monotonic() + READY_SECONDS
@@ -63,7 +63,7 @@ class Keeper:
                 raise RuntimeError(self.last_messages())
             time.sleep(POLL_SECONDS)
 
-    def stop(self, mode: str) -> None:
+    def stop(self, mode: str):
         """Stop the server, and wait for its end. The mode `immediate` is like a crash."""
         if self.server is None:
             return
@@ -95,7 +95,7 @@ class Keeper:
                 umask=0o077,
             )
 
-    def _give_to_server_account(self, path: Path) -> None:
+    def _give_to_server_account(self, path: Path):
         path.chmod(0o600)
         if self.user is not None and self.group is not None:
             os.chown(path, self.user, self.group)
@@ -109,7 +109,7 @@ class Keeper:
         return lines[0] == str(pid) and len(lines) > 7 and lines[7].strip() == "ready"
 
 
-def carry_out(keeper: Keeper, order: dict[str, Any]) -> None:
+def carry_out(keeper: Keeper, order: dict[str, Any]):
     match order["do"]:
         case "initialize":
             keeper.initialize(order["programs"], order["superuser"], order["verifier"], order["settings"])
@@ -121,7 +121,7 @@ def carry_out(keeper: Keeper, order: dict[str, Any]) -> None:
             raise RuntimeError(f"the keeper has no order {unknown!r}")
 
 
-def main() -> None:
+def main():
     # SIGTERM has the same effect as the end of the input.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     keeper = Keeper(json.loads(sys.stdin.readline()))

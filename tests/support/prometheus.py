@@ -30,7 +30,7 @@ def program(name: str) -> str:
 class Prometheus:
     """A running Prometheus, which `scraping` starts."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int):
         self._url = f"http://127.0.0.1:{port}/api/v1/"
 
     def query(self, promql: str) -> list[tuple[Mapping[str, str], float]]:

@@ -23,7 +23,7 @@ def python_package(package: str) -> Path:
     return cached(package.replace("==", "@"), lambda content: _install(package, content))
 
 
-def _install(package: str, content: Path) -> None:
+def _install(package: str, content: Path):
     try:
         bootstrap.install_uv()
         bootstrap.uv("venv", "--no-project", "--relocatable", "--python", python(), content)

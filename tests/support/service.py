@@ -90,7 +90,7 @@ class Service:
         self.kill()
         raise AssertionError(f"the service was not ready within {LONG_SECONDS} s:\n{self.log()}")
 
-    def kill(self) -> None:
+    def kill(self):
         """Kill all processes of the service with SIGKILL, and wait until none of them listens at the port."""
         assert self.process is not None
         with contextlib.suppress(ProcessLookupError):

@@ -63,7 +63,7 @@ class Behaviour:
 
 
 class SigningProvider:
-    def __init__(self, clock: Clock, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, clock: Clock, tls: ssl.SSLContext | None = None):
         self.clock = clock
         self.behaviour = Behaviour()
         self.keys: list[jwk.Key] = [new_key("ES256")]
@@ -81,7 +81,7 @@ class SigningProvider:
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         self._thread.start()
 
-    def close(self) -> None:
+    def close(self):
         self._is_closing.set()
         self._server.shutdown()
         self._server.server_close()
@@ -172,13 +172,13 @@ class SigningProvider:
         provider = self
 
         class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
+            def do_GET(self):
                 self._answer(b"")
 
-            def do_POST(self) -> None:
+            def do_POST(self):
                 self._answer(self.rfile.read(int(self.headers["Content-Length"])))
 
-            def _answer(self, body: bytes) -> None:
+            def _answer(self, body: bytes):
                 path = self.path.partition("?")[0]
                 provider.requests.append(path)
                 with contextlib.suppress(OSError):
@@ -195,7 +195,7 @@ class SigningProvider:
                         assert self.headers["Authorization"].startswith("Bearer ")
                         self._send(200, provider.behaviour.user_info or {})
 
-            def _misbehave(self, answer: str) -> None:
+            def _misbehave(self, answer: str):
                 match answer:
                     case "hang":
                         provider._is_closing.wait()
@@ -218,10 +218,10 @@ class SigningProvider:
                         code, _, description = answer.partition(": ")
                         self._send(400, {"error": code, "error_description": description or code})
 
-            def _send(self, status: int, content: Mapping[str, Any], **headers: str) -> None:
+            def _send(self, status: int, content: Mapping[str, Any], **headers: str):
                 self._send_bytes(status, json.dumps(content).encode(), **headers)
 
-            def _send_bytes(self, status: int, content: bytes, **headers: str) -> None:
+            def _send_bytes(self, status: int, content: bytes, **headers: str):
                 self.send_response(status)
                 for name, value in headers.items():
                     self.send_header(name, value)
@@ -229,7 +229,7 @@ class SigningProvider:
                 self.end_headers()
                 self.wfile.write(content)
 
-            def log_message(self, *_: object) -> None:
+            def log_message(self, *_: object):
                 pass
 
         return Handler

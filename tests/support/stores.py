@@ -86,7 +86,7 @@ def longer_timeouts() -> Iterator[None]:
 class Stores:
     """A pool of empty PostgreSQL databases, which tests acquire and release."""
 
-    def __init__(self, server: Postgres, template: str) -> None:
+    def __init__(self, server: Postgres, template: str):
         """`template` is the URL of a database at this version's schema, which must have no connections."""
         self._server = server
         self._template = template
@@ -118,18 +118,18 @@ class Stores:
         self._connections[url] = psycopg.connect(url, autocommit=True)
         return url
 
-    def release(self, url: str) -> None:
+    def release(self, url: str):
         """Empty the database and return it to the pool. If that fails, or if its schema has changed, drop it."""
         if self._has_been_emptied(url):
             self._free.append(url)
         else:
             self._drop(url)
 
-    def close(self) -> None:
+    def close(self):
         while self._free:
             self._drop(self._free.pop())
 
-    def _drop(self, url: str) -> None:
+    def _drop(self, url: str):
         _OPEN_DATABASES.pop(url).close()
         self._connections.pop(url).close()
         self._server.drop_database(url)

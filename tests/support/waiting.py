@@ -47,7 +47,7 @@ def stalls() -> Iterator[list[float]]:
     stalls_seconds: list[float] = []
     is_over = threading.Event()
 
-    def nap() -> None:
+    def nap():
         while not is_over.is_set():
             began = time.monotonic()
             is_over.wait(NAP_SECONDS)

@@ -53,13 +53,13 @@ ENDLESS_SECONDS = 1.0
 class Clock:
     """A clock that moves only by `advance`. Its time is in µs since 1970."""
 
-    def __init__(self, now: int = START_US) -> None:
+    def __init__(self, now: int = START_US):
         self.now = now
 
     def __call__(self) -> int:
         return self.now
 
-    def advance(self, *, seconds: float = 0, days: float = 0) -> None:
+    def advance(self, *, seconds: float = 0, days: float = 0):
         self.now += round((seconds + days * 86_400) * 1_000_000)
 
 
@@ -81,7 +81,7 @@ class World:
         password_sign_in: bool = True,
         allows_private_addresses: bool = False,
         send_alarm: SendAlarm | None = None,
-    ) -> None:
+    ):
         self.url = url
         on_sqlite = url.startswith("sqlite:///")
         self.packages = packages or (Path(url.removeprefix("sqlite:///")).parent / "runs" if on_sqlite else None)
@@ -147,7 +147,7 @@ class World:
         self._other_processes.append(other)
         return other
 
-    def close(self) -> None:
+    def close(self):
         """Close this process and those that `another_process` added."""
         for other in self._other_processes:
             other.close()
@@ -222,7 +222,7 @@ class World:
 
     # Internals
 
-    async def _open(self) -> None:
+    async def _open(self):
         self.snapshot = Snapshot(self.database, self.key, report_failure=self._report_failure)
         self.group_commit = GroupCommit(self._start_writer, report_failure=self._report_failure)
         await self.group_commit.open()
@@ -237,12 +237,12 @@ class World:
         )
         self.routes = Routes(IngressEndpoint(self.ingress, self.clock), lambda: True, public_url=PUBLIC_URL)
 
-    async def _close(self) -> None:
+    async def _close(self):
         self.ingress.write_dropped()
         await self.group_commit.close()
         self.snapshot.close()
 
-    async def _write_dropped(self, webhook: WebhookWithSecret) -> None:
+    async def _write_dropped(self, webhook: WebhookWithSecret):
         self.ingress.write_dropped()
         # The writer handles messages in order. When it answers this outdated plan, it has written the counts.
         outdated_plan = Rejection(
@@ -257,16 +257,16 @@ class World:
         )
         assert isinstance(await self.group_commit.admit(outdated_plan), Stale)
 
-    def _start_writer(self, channel: socket.socket) -> None:
+    def _start_writer(self, channel: socket.socket):
         """Run the writer in a thread, because a process for each test would take longer than the test."""
         self._writer = threading.Thread(target=self._write, args=(channel.dup(),), daemon=True)
         self._writer.start()
 
-    def _write(self, channel: socket.socket) -> None:
+    def _write(self, channel: socket.socket):
         with channel:
             serve_ingress(channel, self.database)
 
-    def _report_failure(self, component: str, error: str | BaseException) -> None:
+    def _report_failure(self, component: str, error: str | BaseException):
         self.failures.append((component, str(error)))
 
     async def _post(self, webhook: WebhookWithSecret, body: Body, token: str | None, headers: Headers) -> Answer:
@@ -305,7 +305,7 @@ class World:
             is_sent = piece is None or isinstance(body, bytes)
             return {"type": "http.request", "body": piece or b"", "more_body": not is_sent}
 
-        async def send(message: Any) -> None:
+        async def send(message: Any):
             messages.append(message)
             if message["type"] == "http.response.body" and not message.get("more_body", False):
                 is_answered.set()

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 
-def _trace(command: list[str]) -> None:
+def _trace(command: list[str]):
     """Replace this process with `hookmill serve` under strace. strace also traces the processes that it starts."""
     os.execvp(command[0], [*command, sys.executable, "-m", "hookmill", "serve"])
 
 
-def _set_pragmas(statements: str) -> None:
+def _set_pragmas(statements: str):
     """Execute these statements on every new connection that writes, after those of the service."""
     from sqlalchemy import Engine, event
 
@@ -34,7 +34,7 @@ def _set_pragmas(statements: str) -> None:
         if writes:
 
             @event.listens_for(engine, "connect")
-            def _prepare(connection: Any, _record: object) -> None:
+            def _prepare(connection: Any, _record: object):
                 connection.executescript(statements)
 
         return engine
@@ -42,7 +42,7 @@ def _set_pragmas(statements: str) -> None:
     module.sqlite_engine = sqlite_engine
 
 
-def _limit_pages(limit_file: Path) -> None:
+def _limit_pages(limit_file: Path):
     """While the file exists, it contains the maximum number of pages in the database, as on a full disk."""
     from hookmill.store.database import Database, Transaction
 
@@ -58,7 +58,7 @@ def _limit_pages(limit_file: Path) -> None:
     Database.write = limited  # type: ignore[assignment, method-assign]
 
 
-def _fail_at_steps(order_file: Path) -> None:
+def _fail_at_steps(order_file: Path):
     """Fail once, at the step whose number or name is in the file: by SIGKILL, SIGSTOP or an exception.
 
     A step is a statement of a transaction that admits deliveries, its COMMIT, or the moment after its COMMIT.
@@ -71,7 +71,7 @@ def _fail_at_steps(order_file: Path) -> None:
     write, bulk = Database.write, Transaction.bulk
     steps_reached = 0
 
-    def reach(name: str) -> None:
+    def reach(name: str):
         nonlocal steps_reached
         steps_reached += 1
         try:
@@ -117,7 +117,7 @@ def _raising_unavailable() -> AbstractContextManager[None]:
     return database.raising_unavailable()
 
 
-def _trace_writer(command: list[str], channel: socket.socket, url: str) -> None:
+def _trace_writer(command: list[str], channel: socket.socket, url: str):
     """Replace the writer process with the same process under strace."""
     os.set_inheritable(channel.fileno(), True)
     code = (
@@ -127,7 +127,7 @@ def _trace_writer(command: list[str], channel: socket.socket, url: str) -> None:
     os.execvp(command[0], [*command, sys.executable, "-c", code, str(channel.fileno()), url])
 
 
-def _delay_api(gate: Path) -> None:
+def _delay_api(gate: Path):
     """Build the API only when the file exists."""
     from hookmill.web import api
 
@@ -142,7 +142,7 @@ def _delay_api(gate: Path) -> None:
     api.build = build_late
 
 
-def _shift_clock(path: Path) -> None:
+def _shift_clock(path: Path):
     """Add the seconds in the file, a signed number of 8 bytes, to the clock of the service and of its forks."""
     time_ns = time.time_ns
     with path.open("rb") as file:
@@ -155,12 +155,12 @@ def _shift_clock(path: Path) -> None:
     time.time_ns = shifted
 
 
-def _inject_into_writer() -> None:
+def _inject_into_writer():
     from hookmill.store.admission import writer
 
     main = writer.main
 
-    def main_with_faults(channel: socket.socket, url: str) -> None:
+    def main_with_faults(channel: socket.socket, url: str):
         if statements := os.environ.get("HOOKMILL_TEST_PRAGMAS"):
             _set_pragmas(statements)
         if pages := os.environ.get("HOOKMILL_TEST_PAGES"):

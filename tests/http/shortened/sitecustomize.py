@@ -25,7 +25,7 @@ vars(connections)["CHECK_UNCROWDED_SECONDS"] = 0.5
 main = writer.main
 
 
-def start_late(channel: socket.socket, url: str) -> None:
+def start_late(channel: socket.socket, url: str):
     while not Path(os.environ["HOOKMILL_TEST_WRITER_GATE"]).exists():
         time.sleep(0.01)
     main(channel, url)
