@@ -58,11 +58,3 @@ def accepted_by_pyjwt(delivery: SignedDelivery) -> bool:
         except jwt.InvalidTokenError:
             return False
     return compare_digest(claims.get("sha256", ""), sha256(delivery.body).hexdigest())
-
-
-def signed_by_pyjwt(secret: str, body: bytes, url: str, at: int, delivery_id: str) -> SignedDelivery:
-    import jwt
-
-    claims = {"iss": "netlify", "sha256": sha256(body).hexdigest()}
-    headers = {"X-Webhook-Signature": jwt.encode(claims, secret, algorithm="HS256")}
-    return SignedDelivery(secret=secret, headers=headers, body=body, url=url, at=at)

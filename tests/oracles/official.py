@@ -1,14 +1,11 @@
 """Adapters of the providers' own SDKs. Each function imports its SDK when it is called.
 
 `accepted_by_…` returns whether the SDK accepts a delivery, and catches only the exceptions by which the SDK refuses
-one. If an SDK can sign, it also has an adapter `signed_by_…`.
+one.
 """
 
 import asyncio
 import json
-from base64 import b64encode
-from datetime import UTC, datetime, timedelta, timezone
-from hashlib import sha256
 from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import patch
@@ -33,14 +30,6 @@ def accepted_by_standardwebhooks(delivery: SignedDelivery) -> bool:
     return True
 
 
-def signed_by_standardwebhooks(secret: str, body: bytes, url: str, at: int, delivery_id: str) -> SignedDelivery:
-    from standardwebhooks import Webhook
-
-    signature = Webhook(secret).sign(delivery_id, datetime.fromtimestamp(at, UTC), body.decode())
-    headers = {"webhook-id": delivery_id, "webhook-timestamp": str(at), "webhook-signature": signature}
-    return SignedDelivery(secret=secret, headers=headers, body=body, url=url, at=at)
-
-
 def accepted_by_svix(delivery: SignedDelivery) -> bool:
     from svix.webhooks import Webhook, WebhookVerificationError
 
@@ -50,14 +39,6 @@ def accepted_by_svix(delivery: SignedDelivery) -> bool:
         except WebhookVerificationError:
             return False
     return True
-
-
-def signed_by_svix(secret: str, body: bytes, url: str, at: int, delivery_id: str) -> SignedDelivery:
-    from svix.webhooks import Webhook
-
-    signature = Webhook(secret).sign(delivery_id, datetime.fromtimestamp(at, UTC), body.decode())
-    headers = {"svix-id": delivery_id, "svix-timestamp": str(at), "svix-signature": signature}
-    return SignedDelivery(secret=secret, headers=headers, body=body, url=url, at=at)
 
 
 def accepted_by_openai(delivery: SignedDelivery) -> bool:
@@ -145,26 +126,11 @@ def accepted_by_stripe(delivery: SignedDelivery) -> bool:
     return True
 
 
-def signed_by_stripe(secret: str, body: bytes, url: str, at: int, delivery_id: str) -> SignedDelivery:
-    from stripe import WebhookSignature
-
-    headers = {"Stripe-Signature": WebhookSignature.generate_signature_header(body.decode(), secret, timestamp=at)}
-    return SignedDelivery(secret=secret, headers=headers, body=body, url=url, at=at)
-
-
 def accepted_by_slack_sdk(delivery: SignedDelivery) -> bool:
     from slack_sdk.signature import SignatureVerifier
 
     clock = SimpleNamespace(now=lambda: float(delivery.at))
     return bool(SignatureVerifier(delivery.secret, clock=clock).is_valid_request(delivery.body, delivery.headers))
-
-
-def signed_by_slack_sdk(secret: str, body: bytes, url: str, at: int, delivery_id: str) -> SignedDelivery:
-    from slack_sdk.signature import SignatureVerifier
-
-    signature = SignatureVerifier(secret).generate_signature(timestamp=str(at), body=body)
-    headers = {"X-Slack-Request-Timestamp": str(at), "X-Slack-Signature": signature}
-    return SignedDelivery(secret=secret, headers=headers, body=body, url=url, at=at)
 
 
 def accepted_by_huggingface_hub(delivery: SignedDelivery) -> bool:
@@ -182,18 +148,6 @@ def accepted_by_twilio(delivery: SignedDelivery) -> bool:
     return bool(
         RequestValidator(delivery.secret).validate(delivery.url, delivery.text, delivery.header("x-twilio-signature"))
     )
-
-
-def signed_by_twilio(secret: str, body: bytes, url: str, at: int, delivery_id: str) -> SignedDelivery:
-    from twilio.request_validator import RequestValidator
-
-    validator = RequestValidator(secret)
-    signed_url = f"{url}?bodySHA256={validator.compute_hash(body.decode())}"
-    headers = {
-        "X-Twilio-Signature": validator.compute_signature(signed_url, {}),
-        "I-Twilio-Idempotency-Token": delivery_id,
-    }
-    return SignedDelivery(secret=secret, headers=headers, body=body, url=signed_url, at=at)
 
 
 def accepted_by_razorpay(delivery: SignedDelivery) -> bool:
@@ -280,28 +234,12 @@ def accepted_by_hubspot(delivery: SignedDelivery) -> bool:
             return False
 
 
-def signed_by_hubspot(secret: str, body: bytes, url: str, at: int, delivery_id: str) -> SignedDelivery:
-    from hubspot.utils.signature import Signature
-
-    timestamp = str(at * 1_000)
-    signature = Signature.get_signature(secret, body.decode(), "v3", url, "POST", timestamp)
-    headers = {"X-HubSpot-Request-Timestamp": timestamp, "X-HubSpot-Signature-v3": signature}
-    return SignedDelivery(secret=secret, headers=headers, body=body, url=url, at=at)
-
-
 def accepted_by_paddle(delivery: SignedDelivery) -> bool:
     from paddle_billing.Notifications import Secret, Verifier
 
     request = SimpleNamespace(body=delivery.body, headers={"Paddle-Signature": delivery.header("paddle-signature")})
     with frozen_clock(delivery.at):
         return bool(Verifier().verify(request, Secret(delivery.secret)))
-
-
-def signed_by_paddle(secret: str, body: bytes, url: str, at: int, delivery_id: str) -> SignedDelivery:
-    from paddle_billing.Notifications.PaddleSignature import PaddleSignature
-
-    mac = PaddleSignature.calculate_hmac(secret, f"{at}:".encode() + body).hexdigest()
-    return SignedDelivery(secret=secret, headers={"Paddle-Signature": f"ts={at};h1={mac}"}, body=body, url=url, at=at)
 
 
 def accepted_by_workos(delivery: SignedDelivery) -> bool:
@@ -348,19 +286,6 @@ def accepted_by_box(delivery: SignedDelivery) -> bool:
         return bool(WebhooksManager.validate_message(delivery.text, delivery.headers_in_lower_case, delivery.secret))
 
 
-def signed_by_box(secret: str, body: bytes, url: str, at: int, delivery_id: str) -> SignedDelivery:
-    from box_sdk_gen.internal.utils import compute_webhook_signature
-
-    headers = {
-        "box-delivery-id": delivery_id,
-        "box-delivery-timestamp": datetime.fromtimestamp(at, timezone(timedelta(hours=-7))).isoformat(),
-        "box-signature-algorithm": "HmacSHA256",
-        "box-signature-version": "1",
-    }
-    headers["box-signature-primary"] = compute_webhook_signature(body.decode(), headers, secret)
-    return SignedDelivery(secret=secret, headers=headers, body=body, url=url, at=at)
-
-
 def accepted_by_pusher(delivery: SignedDelivery) -> bool:
     from pusher import Pusher
 
@@ -371,13 +296,6 @@ def accepted_by_pusher(delivery: SignedDelivery) -> bool:
     app = Pusher(app_id="1", key=key, secret=delivery.secret)
     with frozen_clock(delivery.at):
         return app.validate_webhook(key, delivery.header("x-pusher-signature"), delivery.text) is not None
-
-
-def signed_by_pusher(secret: str, body: bytes, url: str, at: int, delivery_id: str) -> SignedDelivery:
-    from pusher.signature import sign
-
-    headers = {"X-Pusher-Key": "278d425bdf160c739803", "X-Pusher-Signature": sign(secret, body.decode())}
-    return SignedDelivery(secret=secret, headers=headers, body=body, url=url, at=at)
 
 
 # Signatures that are part of the body
@@ -401,15 +319,6 @@ def accepted_by_adyen(delivery: SignedDelivery) -> bool:
     notification = json.loads(delivery.body)
     notification["notificationItems"][0]["NotificationRequestItem"]["additionalData"].setdefault("hmacSignature", "-")
     return bool(is_valid_hmac_notification(notification, delivery.secret))
-
-
-def signed_by_adyen(secret: str, body: bytes, url: str, at: int, delivery_id: str) -> SignedDelivery:
-    from Adyen.util import generate_notification_sig
-
-    notification = json.loads(body)
-    item = notification["notificationItems"][0]["NotificationRequestItem"]
-    item["additionalData"]["hmacSignature"] = generate_notification_sig(item, secret).decode()
-    return SignedDelivery(secret=secret, headers={}, body=json.dumps(notification).encode(), url=url, at=at)
 
 
 # Public keys
@@ -462,11 +371,3 @@ def accepted_by_livekit(delivery: SignedDelivery) -> bool:
                 return False
             raise
     return True
-
-
-def signed_by_livekit(secret: str, body: bytes, url: str, at: int, delivery_id: str) -> SignedDelivery:
-    from livekit.api import AccessToken
-
-    with frozen_clock(at):
-        token = AccessToken("APIhookmill", secret).with_sha256(b64encode(sha256(body).digest()).decode()).to_jwt()
-    return SignedDelivery(secret=secret, headers={"Authorization": token}, body=body, url=url, at=at)

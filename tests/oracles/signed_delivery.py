@@ -2,7 +2,6 @@
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
 
 import time_machine
 
@@ -29,12 +28,6 @@ class SignedDelivery:
     def header(self, name: str) -> str:
         """The header's value, empty if it is absent. The name is case-insensitive."""
         return self.headers_in_lower_case.get(name.lower(), "")
-
-
-class SignFunction(Protocol):
-    """Makes the delivery that a provider would send at `at`. A signature in the body is added to `body`."""
-
-    def __call__(self, secret: str, body: bytes, url: str, at: int, delivery_id: str) -> SignedDelivery: ...
 
 
 def frozen_clock(at: int) -> AbstractContextManager[object]:
