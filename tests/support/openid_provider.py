@@ -58,9 +58,6 @@ class OpenIdProvider:
     def set_users(self, users: Users):
         self._request("POST", "/test/users", json.dumps(users).encode())
 
-    def rotate_keys(self):
-        self._request("POST", "/test/rotate-keys", b"")
-
     def stop(self):
         self._process.kill()
         self._process.wait()

@@ -3,7 +3,7 @@
 `python -m tests.support.openid_server CONFIG` starts it. CONFIG is JSON with `port`, `client_id`, `client_secret`,
 `redirect_uri` and `users`: the claims of each user, by the name. Every user's password is the name.
 
-Two requests are for tests: `POST /test/users` replaces the users, and `POST /test/rotate-keys` the signing keys.
+A request is for tests: `POST /test/users` replaces the users.
 """
 
 import json
@@ -12,7 +12,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
-from cryptojwt.key_jar import build_keyjar
 from idpyoidc.message.oauth2 import ResponseMessage
 from idpyoidc.message.oidc import AccessTokenRequest, AuthorizationRequest
 from idpyoidc.server import Server
@@ -63,13 +62,6 @@ class Provider:
             "allowed_scopes": ["openid", "profile", "email"],
             "token_endpoint_auth_method": "client_secret_basic",
         }
-
-    def rotate_keys(self):
-        """Replace the signing keys. The old keys are no longer published."""
-        bundles = list(build_keyjar(KEYS)[""])
-        for owner in self.server.keyjar.owners():
-            if owner in {"", self.issuer}:
-                self.server.keyjar[owner].set(bundles)
 
     def _configuration(self) -> dict[str, Any]:
         def endpoint(path: str, name: str, **arguments: Any) -> dict[str, Any]:
@@ -154,9 +146,6 @@ class Handler(BaseHTTPRequestHandler):
         elif self.path == "/test/users":
             self.provider.users.clear()
             self.provider.users.update(json.loads(body))
-            self._send(200, "{}")
-        elif self.path == "/test/rotate-keys":
-            self.provider.rotate_keys()
             self._send(200, "{}")
 
     def _process(self, endpoint_name: str, parameters: dict[str, str]):
