@@ -59,7 +59,6 @@ def test_disk_with_too_little_space_is_reported_until_it_has_enough(present, tmp
     assert (before, list(raised)) == ({}, [DISK])
     assert DISK not in present.open()
     url = next(notice.url for notice in present.notices if notice.kind is DISK[0])
-    assert url is not None
     assert url.startswith("https://hooks.test/team/alarms/alm_")
 
 

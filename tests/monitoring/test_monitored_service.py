@@ -2,7 +2,6 @@
 
 import json
 import re
-import socket
 import sys
 import urllib.request
 from collections.abc import Mapping
@@ -12,13 +11,11 @@ from functools import partial
 from http.client import HTTPConnection
 from typing import Any
 
-import psutil
 import pytest
 
 from hookmill.build import build_id
-from hookmill.domain.run import RunState
 from hookmill.management import WebhookWithSecret
-from tests.faults.parts import Part, kill_part, parts_of, wait_until_announced
+from tests.faults.parts import Part, kill_part
 from tests.monitoring.test_files import dashboard_queries, page_queries, rule_queries
 from tests.support.automations import automation_created
 from tests.support.collector import Collector, ReceivedSpan, collecting
@@ -183,52 +180,6 @@ def test_prometheus_has_latencies_and_commits(monitored):
 CPU = "hookmill_process_cpu_seconds_total > 0"
 
 
-def test_prometheus_counts_attempts_of_runs(monitored):
-    succeeded = 'hookmill_attempts_total{runner="agent",result="succeeded"}'
-    failed = 'hookmill_attempts_total{runner="agent",result="failed"}'
-    # Runs of earlier tests may not have ended yet.
-    until(
-        lambda: (
-            monitored.prometheus.value("up") == 1
-            and monitored.total("hookmill_runs_running") + monitored.total("hookmill_runs_ready") == 0
-        ),
-        "no run waits",
-    )
-
-    def totals():
-        numbers = monitored.total(succeeded), monitored.total(failed)
-        return numbers if monitored.prometheus.value("up") == 1 else None
-
-    before = until(totals, "the attempts are scraped")
-
-    monitored.deliver("run-1")
-    monitored.deliver("run-2", exit=3)
-
-    until(lambda: monitored.total(succeeded) > before[0], "a run succeeds")
-    until(lambda: monitored.total(failed) == before[1] + 1, "a run fails")
-    until(lambda: monitored.total("hookmill_run_wait_seconds_count") >= 2, "both waits are counted")
-    until(lambda: monitored.total('hookmill_attempt_seconds_sum{runner="agent"}') > 0, "their time is counted")
-    assert monitored.total('hookmill_attempts_total{runner="package"}') == 0
-
-
-def test_prometheus_has_the_state_of_the_installation_and_the_host(monitored):
-    until(lambda: monitored.prometheus.value("hookmill_workers") == 1, "the worker is counted")
-    until(lambda: monitored.prometheus.value("hookmill_database_up") == 1, "the database is up")
-    until(lambda: monitored.total("hookmill_database_bytes") > 100_000, "the size of the database is scraped")
-    until(lambda: monitored.prometheus.value("hookmill_disk_full") == 0, "the disk is not full")
-    until(lambda: (monitored.prometheus.value("hookmill_disk_free_bytes") or 0) > 1_000_000, "the disk has space")
-    until(lambda: monitored.prometheus.value("sum(hookmill_run_slots)") == 4, "the run slots are scraped")
-    [(build, _)] = until(lambda: monitored.prometheus.query("hookmill_build_info"), "the build is scraped")
-    assert build["build"] == build_id()
-    assert build["database"] == ("sqlite" if monitored.database == "sqlite" else "postgresql")
-
-
-def test_metrics_need_the_token(monitored):
-    assert monitored.scrape(None) == (401, "Send metrics_token as a bearer token.\n")
-    assert monitored.scrape("Bearer wrong-token-of-someone")[0] == 401
-    assert monitored.scrape()[0] == 200
-
-
 def test_metrics_name_no_object_and_no_secret(monitored):
     monitored.deliver("secret-1", text="a-text-of-the-sender")
 
@@ -313,15 +264,6 @@ def test_trace_of_an_authenticated_sender_is_continued_in_the_command(monitored)
     assert TRACE not in envelope.read_text()
 
 
-def test_sender_that_does_not_want_its_trace_recorded_gets_no_spans(monitored):
-    unwanted = "5" * 32
-    monitored.deliver("trace-3", more={"traceparent": f"00-{unwanted}-{SENDERS_SPAN}-00"})
-    last = monitored.deliver("trace-4").removeprefix("dlv_")
-
-    monitored.spans_of(last, "delivery", "commit", "run", "attempt")
-    assert [span for span in monitored.collector.spans if span.trace_id == unwanted] == []
-
-
 def test_trace_of_an_unauthenticated_client_is_not_continued(monitored):
     forged = "6" * 32
     headers = {"traceparent": f"00-{forged}-{SENDERS_SPAN}-01"}
@@ -332,16 +274,6 @@ def test_trace_of_an_unauthenticated_client_is_not_continued(monitored):
     assert [span for span in monitored.collector.spans if span.trace_id == forged] == []
     outcomes = [span.attributes.get("hookmill.outcome") for span in monitored.collector.spans]
     assert "rejected_auth" in outcomes
-
-
-@pytest.mark.parametrize("traceparent", ["00-short", f"00-{'0' * 32}-{SENDERS_SPAN}-01"])
-def test_invalid_trace_is_ignored(monitored, traceparent):
-    delivery_id = monitored.deliver(f"trace-6-{traceparent}", more={"traceparent": traceparent})
-
-    [delivery] = in_order(
-        monitored.spans_of(delivery_id.removeprefix("dlv_"), "delivery", "commit", "run", "attempt"), "delivery"
-    )
-    assert delivery.parent_span_id == ""
 
 
 def test_collector_gets_its_headers_and_no_secret(monitored):
@@ -360,116 +292,6 @@ def in_order(spans: list[ReceivedSpan], *names: str) -> list[ReceivedSpan]:
 
 
 # Faults
-
-
-def test_lost_collector_costs_deliveries_and_runs_nothing(monitored):
-    collector, service = monitored.collector, monitored.service
-    sent = 'hookmill_spans_total{result="sent"}'
-    collector.status = 400
-    log_bytes = len(service.log())
-
-    delivery_id = monitored.deliver("collector-1")
-    until(lambda: state_of_run(service, delivery_id) is RunState.SUCCEEDED, "the run succeeds")
-    until(lambda: monitored.total('hookmill_spans_total{result="failed"}') >= 4, "the lost spans are counted")
-    collector.status = 200
-    before = monitored.total(sent)
-    monitored.deliver("collector-2")
-    until(lambda: monitored.total(sent) >= before + 4, "spans are sent again")
-
-    def events():
-        lines = [json.loads(line) for line in service.log()[log_bytes:].splitlines() if '"traces"' in line]
-        return {line["event"] for line in lines}
-
-    # The spans are counted before the recovery is logged.
-    until(lambda: events() == {"failed", "recovered"}, "the failure and the recovery are logged")
-    assert COLLECTOR_TOKEN not in service.log()
-    assert collector.url not in service.log()
-
-
-def state_of_run(service: Service, delivery_id: str) -> RunState:
-    with service.management() as management:
-        [run] = management.runs.of_delivery(operator(management), delivery_id)
-    return run.state
-
-
-def test_killed_ingress_is_a_counter_reset(monitored):
-    until(lambda: monitored.total("up") == 1, "the target is up")
-    # From then on, the service replaces processes that end.
-    wait_until_announced(monitored.service)
-    before = [process.pid for process in parts_of(monitored.service)[Part.INGRESS]]
-    kill_part(monitored.service, Part.INGRESS)
-
-    def new_ingress():
-        new = [each.pid for each in parts_of(monitored.service)[Part.INGRESS] if each.pid not in before]
-        return new[0] if new else None
-
-    new = until(new_ingress, "another ingress process starts")
-    until(lambda: answers(monitored.service), "the service is ready")
-    # With several processes, the system chooses one of them for each connection.
-    for number in range(1 if monitored.link is None else 40):
-        monitored.deliver(f"killed-ingress-{number}")
-
-    accepted = f'hookmill_deliveries_total{{outcome="accepted",process="ingress-{new}"}}'
-    until(lambda: monitored.total(accepted) > 0, "the new process counts")
-    until(lambda: monitored.prometheus.value("up") == 1, "the target is up")
-
-
-def test_killed_worker_serves_metrics_again(monitored):
-    killed = kill_part(monitored.service, Part.WORKER)
-
-    def new_worker():
-        workers = {series["process"] for series, _ in monitored.prometheus.query(WORKER_MEMORY)}
-        return next(iter(workers - {f"worker-{killed.pid}"}), None)
-
-    new = until(new_worker, "the new worker is scraped")
-    until(lambda: monitored.prometheus.value("up") == 1, "the target is up")
-    until(lambda: monitored.total('hookmill_faults_total{component="worker"}') >= 1, "its end is counted as a fault")
-    monitored.deliver("killed-worker")
-    # Without the counts of the killed worker, which disappear after ten seconds.
-    counted = f'hookmill_attempts_total{{process="{new}"}}'
-    until(lambda: monitored.total(counted) > 0, "the new worker counts")
-
-
-WORKER_MEMORY = 'hookmill_process_resident_memory_bytes{process=~"worker-.*"}'
-
-
-def test_scrape_succeeds_while_the_database_does_not_answer(monitored):
-    if monitored.link is None:
-        # SQLite has no server that could be lost.
-        until(lambda: monitored.prometheus.value("hookmill_database_up") == 1, "the database counts as up")
-        return
-    monitored.link.cut()
-    try:
-        until(lambda: monitored.prometheus.value("hookmill_database_up") == 0, "the database counts as down")
-        assert monitored.prometheus.query("hookmill_runs_ready") == []
-        until(lambda: monitored.prometheus.value("up") == 1, "the target is up")
-        until(lambda: monitored.total("hookmill_process_resident_memory_bytes") > 0, "processes are scraped")
-    finally:
-        monitored.link.restore()
-    until(lambda: monitored.prometheus.value("hookmill_database_up") == 1, "the database counts as up")
-
-
-def answers(service: Service) -> bool:
-    try:
-        return service.request("GET", "/readyz").status == 200
-    except OSError:
-        return False
-
-
-def test_service_without_runs_starts_and_works_while_another_program_uses_the_port(tmp_path):
-    port = free_port()
-    with socket.create_server(("127.0.0.1", port)), ExitStack() as stack:
-        service = stack.enter_context(serving(tmp_path / "data", performs_runs="false", metrics_port=port))
-        with service.management() as management:
-            webhook = create_webhook(management, "source")
-        until(lambda: "can't be served" in service.log(), "the service logs that the port is in use")
-        assert service.post(webhook).status == 202
-        stop_keeping = stack.pop_all()
-    with stop_keeping:
-        monitored = until(lambda: scraped(port), "the metrics are served")
-        assert service.log().count("can't be served") == 1
-    assert 'hookmill_deliveries_total{outcome="accepted"' in monitored
-    assert "hookmill_run_slots{" not in monitored
 
 
 def test_build_is_that_at_the_start_although_the_worker_is_replaced(tmp_path, monkeypatch):
@@ -503,16 +325,3 @@ def scraped(port: int) -> str | None:
             return text
     except OSError:
         return None
-
-
-def test_stopped_service_leaves_no_metrics(monitored):
-    directory = monitored.service.data_dir / "metrics"
-    assert list(directory.iterdir()) != []
-    children = [process for part in parts_of(monitored.service).values() for process in part]
-
-    assert monitored.service.stop() == 0
-
-    psutil.wait_procs(children, timeout=20)
-    # Processes that other tests have killed have left their files.
-    stopped = {str(process.pid) for process in children}
-    assert [path.name for path in directory.iterdir() if stopped & set(re.findall(r"\d+", path.name))] == []
