@@ -53,31 +53,6 @@ def test_rejected_attempt_stores_only_a_row_with_the_reason(store, label):
     assert [store.count(table) for table in ("payloads", "identities", "runs")] == [0, 0, 0]
 
 
-def test_outcomes_are_in_the_order_of_the_plans(store):
-    one, other, full = [store.webhook(name) for name in ("one", "other", "full")]
-    store.admit(store.plan(full))
-
-    outcomes = store.admit(
-        store.plan(other, "a"),
-        store.plan(one, revision=99),
-        store.plan(one, "a"),
-        store.rejection(other),
-        store.plan(one, "a"),
-        store.plan(full, per_minute=1),
-        store.rejection(full, per_minute=1),
-    )
-
-    assert [type(outcome) for outcome in outcomes] == [
-        Accepted,
-        Stale,
-        Accepted,
-        Rejected,
-        Duplicate,
-        RateLimited,
-        Rejected,
-    ]
-
-
 def test_empty_batch_has_no_outcomes(store):
     assert store.admit() == []
 
@@ -93,16 +68,6 @@ def test_only_the_first_copy_in_a_batch_is_accepted(store):
         *(Duplicate(copy.delivery_key, first.delivery_key) for copy in copies),
     ]
     assert (store.count("runs"), store.count("payloads"), store.count("identities")) == (1, 1, 1)
-
-
-def test_copy_in_a_later_batch_is_a_duplicate_of_the_first(store):
-    webhook = store.webhook()
-    first, copy, other = store.plan(webhook, "a"), store.plan(webhook, "a"), store.plan(webhook, "b")
-    store.admit(first)
-
-    outcomes = store.admit(copy, other)
-
-    assert outcomes == [Duplicate(copy.delivery_key, first.delivery_key), Accepted(other.delivery_key)]
 
 
 def test_duplicate_stores_its_identity_but_no_body(store):
@@ -151,41 +116,6 @@ def test_same_signed_content_at_two_webhooks_is_not_a_replay(store):
     assert store.admit(*plans) == [Accepted(plan.delivery_key) for plan in plans]
 
 
-@pytest.mark.parametrize(
-    "batches", [[61], [60, 1], [1, 60], [30, 31], [1] * 61], ids=["61", "60+1", "1+60", "30+31", "1+1+…"]
-)
-def test_61st_attempt_in_a_minute_is_rate_limited_in_any_batches(store, batches):
-    webhook = store.webhook()
-
-    outcomes: list[PlanOutcome] = []
-    for count in batches:
-        outcomes += store.admit(*(store.plan(webhook, per_minute=60) for _ in range(count)))
-
-    assert [type(outcome) for outcome in outcomes] == [Accepted] * 60 + [RateLimited]
-    assert outcomes[-1] == RateLimited(60, store.clock.now + WINDOW_US)
-    assert store.count("deliveries") == 60
-
-
-def test_rate_limit_applies_to_each_attempt_of_a_batch(store):
-    webhook = store.webhook()
-    store.admit(*(store.plan(webhook, per_minute=60, at=0.0) for _ in range(59)))
-
-    times = [59.0, 59.5, 59.999_999, 60.0, 60.1]
-    outcomes = store.admit(*(store.plan(webhook, per_minute=60, at=at) for at in times))
-
-    assert [type(outcome) for outcome in outcomes] == [Accepted, RateLimited, RateLimited, Accepted, Accepted]
-    assert [outcome.retry_after_seconds for outcome in outcomes if isinstance(outcome, RateLimited)] == [1, 1]
-
-
-def test_attempt_that_is_written_out_of_order_is_rate_limited(store):
-    webhook = store.webhook()
-    store.admit(*(store.plan(webhook, per_minute=60, at=30.0) for _ in range(60)))
-
-    [outcome] = store.admit(store.plan(webhook, per_minute=60, at=0.0))
-
-    assert outcome == RateLimited(90, store.clock.now + 90_000_000)
-
-
 def test_rows_far_ahead_of_a_clock_that_was_set_back_do_not_count(store):
     webhook = store.webhook()
     store.admit(*(store.plan(webhook, per_minute=60, at=3_600.0) for _ in range(60)))
@@ -193,17 +123,6 @@ def test_rows_far_ahead_of_a_clock_that_was_set_back_do_not_count(store):
     [outcome] = store.admit(store.plan(webhook, per_minute=60))
 
     assert isinstance(outcome, Accepted)
-
-
-def test_two_rate_limits_of_a_webhook_are_independent(store):
-    webhook = store.webhook()
-    plans = [
-        plan for _ in range(6) for plan in (store.plan(webhook, per_minute=5), store.rejection(webhook, per_minute=5))
-    ]
-
-    outcomes = store.admit(*plans)
-
-    assert [type(outcome) for outcome in outcomes] == [Accepted, Rejected] * 5 + [RateLimited, RateLimited]
 
 
 @pytest.mark.parametrize("revision", [0, 2, 99])
@@ -214,15 +133,6 @@ def test_plan_for_another_revision_is_stale_and_writes_nothing(store, revision):
 
     assert store.admit(outdated, current) == [Stale(), Accepted(current.delivery_key)]
     assert store.count("deliveries") == 1
-
-
-def test_only_plans_for_the_current_revision_are_admitted(store):
-    webhook = store.webhook()
-    before = store.plan(webhook, "a")
-    changed = store.management.webhooks.set_enabled(store.may, "source", False)
-    after = store.plan(changed, "a")
-
-    assert store.admit(before, after) == [Stale(), Accepted(after.delivery_key)]
 
 
 @pytest.mark.parametrize(
@@ -354,39 +264,6 @@ class AdmissionModel:
         return Accepted(plan.delivery_key) if owner == plan.delivery_key else Duplicate(plan.delivery_key, owner)  # type: ignore[arg-type]
 
 
-def test_no_minute_of_the_log_exceeds_the_rate_limit(store):
-    seed = time.time_ns()
-    print(f"seed {seed}")
-    chance = random.Random(seed)
-    webhook = store.webhook()
-    store.admit(*(store.plan(webhook, at=chance.random() * 60, per_minute=10) for _ in range(10)))
-    for batch in range(40):
-        times = [batch * 4 + chance.random() * 60 for _ in range(chance.randrange(1, 12))]
-        store.admit(*(store.plan(webhook, at=at, per_minute=10) for at in times))
-
-    logged_at = [row["received_at"] for row in store.rows("deliveries")]
-    assert max(sum(start <= at < start + WINDOW_US for at in logged_at) for start in logged_at) == 10
-
-
-def test_plan_for_a_deleted_webhook_is_stale(store):
-    webhook = store.webhook()
-    store.management.webhooks.delete(store.may, webhook.uid)
-
-    assert store.admit(store.plan(webhook)) == [Stale()]
-
-
-def test_plans_are_equal_after_encoding_and_decoding(store):
-    webhook = store.webhook()
-    plans: list[Plan] = [
-        store.plan(webhook, "event-1", body=b"\x00\xff", runs=[store.run("aut_a")], fingerprint=b"content"),
-        store.rejection(webhook, Label.REJECTED_TOO_LARGE, reason="because"),
-    ]
-
-    encoded = msgspec.msgpack.Encoder().encode(plans)
-
-    assert msgspec.msgpack.Decoder(list[Plan]).decode(encoded) == plans
-
-
 def test_acceptance_cannot_be_created_without_a_proof(store):
     fields = msgspec.structs.asdict(store.plan(store.webhook()))
     del fields["proof"]
@@ -422,18 +299,6 @@ def test_counts_of_periods_admit_the_same_plans_as_counted_rows(store):
 
 def outcome_without_key(outcome: PlanOutcome) -> object:
     return Accepted if isinstance(outcome, Accepted) else outcome
-
-
-def test_window_with_few_attempts_is_not_counted(store):
-    webhook = store.webhook()
-    limit = window_counts.ROWS_COUNTED_MAX + 1
-    store.admit(*(store.plan(webhook, at=number / 25, per_minute=limit) for number in range(500)))
-    since, until = store.clock.now - WINDOW_US, store.clock.now + WINDOW_US
-    full_window, free_window = ((webhook.no, 1, allowed, since, until) for allowed in (499, 500))
-
-    with store.database.read() as tx:
-        assert window_counts.windows_to_count(tx, [full_window]) == [full_window]
-        assert window_counts.windows_to_count(tx, [free_window]) == []
 
 
 def test_counts_of_periods_use_a_bounded_number_of_rows(store):

@@ -29,14 +29,6 @@ def database(store_url):
         yield database
 
 
-def test_committed_row_is_read(database):
-    with database.write() as tx:
-        add_row(tx, "a")
-
-    with database.read() as tx:
-        assert row_names(tx) == ["a"]
-
-
 def test_transaction_that_raises_is_rolled_back(database):
     with pytest.raises(RuntimeError, match="in the middle"), database.write() as tx:
         add_row(tx, "a")
@@ -54,16 +46,6 @@ def test_read_transaction_cannot_write(database):
         assert row_names(tx) == []
     with database.write() as tx:
         add_row(tx, "b")
-
-
-def test_single_statement_is_committed(database):
-    with database.write_statement() as tx:
-        add_row(tx, "a")
-
-    with database.read_statement() as tx:
-        assert row_names(tx) == ["a"]
-    with database.read() as tx:
-        assert row_names(tx) == ["a"]
 
 
 def test_second_statement_in_a_transaction_for_one_is_refused(database):
@@ -190,16 +172,6 @@ def test_busy_writer_does_not_starve_another(sqlite_store):
     assert waited < 20.0
 
 
-def test_failed_write_does_not_block_the_next(database):
-    for _ in range(3):
-        with pytest.raises(SQLAlchemyError), database.write() as tx:
-            add_row(tx, "a")
-            add_row(tx, "a")
-
-    with database.write() as tx:
-        add_row(tx, "a")
-
-
 def test_connection_to_a_server_that_became_too_old_is_unavailable(postgres_store, monkeypatch):
     with open_database(postgres_store) as database:
         with database.read():
@@ -264,16 +236,6 @@ def test_error_omits_the_statement_and_its_values(database):
     assert "missing" in str(error.value)
     assert "canary" not in str(error.value)
     assert "INSERT" not in str(error.value)
-
-
-def test_discarded_connections_are_replaced(database):
-    for no in range(3):
-        database.discard_connections()
-        with database.write() as tx:
-            add_row(tx, str(no))
-
-    with database.read() as tx:
-        assert row_names(tx) == ["0", "1", "2"]
 
 
 @pytest.mark.parametrize("url", ["mysql://somebody:canary@host/x", "sqlite://", "hookmill.db", "", "file:canary"])

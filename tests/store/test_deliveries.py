@@ -4,9 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import pytest
-
-from hookmill.domain.delivery import Duplicate, IdentityKind, Label
+from hookmill.domain.delivery import Label
 from hookmill.domain.ids import delivery_id
 from hookmill.domain.webhook import Webhook
 from hookmill.store import deliveries, log_retention
@@ -15,29 +13,6 @@ from tests.store.managed_store import ManagedStore
 
 DAY = 86_400.0
 ONE_BATCH = 100_000
-
-
-def test_deliveries_of_the_last_seven_days_count_to_the_newest_50(store):
-    webhook = store.webhook()
-    log_deliveries(store, webhook, 70, at=0)
-    recent = log_deliveries(store, webhook, 45, at=7 * DAY)
-    store.clock.advance(days=8)
-
-    assert prune(store) == 65
-    assert len(logged_keys(store)) == 50
-    assert logged_keys(store) >= {plan.delivery_key for plan in recent}
-
-
-@pytest.mark.parametrize("label", [Label.REJECTED_AUTH, Label.REJECTED_INVALID_JSON, Label.REJECTED_TOO_LARGE])
-def test_newest_50_accepted_are_kept_however_many_are_rejected(store, label):
-    webhook = store.webhook()
-    accepted = log_deliveries(store, webhook, 60, at=0)
-    log_deliveries(store, webhook, 300, at=DAY, label=label)
-    store.clock.advance(days=20)
-
-    assert prune(store) == 10 + 250
-    assert logged_keys(store) >= {plan.delivery_key for plan in accepted[10:]}
-    assert store.count("payloads") == 50
 
 
 def test_duplicates_displace_no_payload(store):
@@ -162,19 +137,6 @@ def test_row_that_another_transaction_has_locked_is_kept(store_on_postgres):
 
     assert removed == 1
     assert plans[0].delivery_key in logged_keys(store)
-
-
-@pytest.mark.parametrize("kind", [IdentityKind.DELIVERY_ID_HEADER, IdentityKind.PROVIDER, IdentityKind.SENDER])
-def test_senders_id_is_a_duplicate_after_its_delivery_was_removed(store, kind):
-    webhook = store.webhook()
-    [plan] = log_deliveries(store, webhook, 1, at=0, event="event-1", kind=kind)
-    log_deliveries(store, webhook, 50, at=1)
-    store.clock.advance(days=8)
-    prune(store)
-    assert plan.delivery_key not in logged_keys(store)
-    copy = store.plan(webhook, "event-1", kind=kind)
-
-    assert store.admit(copy) == [Duplicate(copy.delivery_key, plan.delivery_key)]
 
 
 def test_counts_of_dropped_attempts_are_removed_after_seven_days(store):

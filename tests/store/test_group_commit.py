@@ -97,19 +97,6 @@ def test_each_caller_gets_the_outcome_of_its_own_plan(store):
     ]
 
 
-def test_each_of_a_thousand_plans_gets_its_outcome_and_is_stored(store, monkeypatch):
-    monkeypatch.setattr(group_commit, "PLAN_TIMEOUT_SECONDS", 60.0)
-    webhook = store.webhook()
-    plans = [store.plan(webhook, body=b"x" * (i % 3_000)) for i in range(1_000)]
-
-    async def scene():
-        async with group_commit_to(store) as running:
-            return await running.admit(*plans)
-
-    assert asyncio.run(scene()) == [Accepted(plan.delivery_key) for plan in plans]
-    assert store.count("deliveries") == 1_000
-
-
 def test_plans_that_wait_at_the_same_time_share_a_commit(store):
     webhook = store.webhook()
 
@@ -192,18 +179,6 @@ def test_closing_waits_for_plans_in_flight(store, monkeypatch):
         return [await outcome for outcome in outcomes]
 
     assert asyncio.run(scene()) == [Accepted(plan.delivery_key) for plan in plans]
-
-
-def test_closing_writes_counts_of_dropped_attempts(store):
-    no = store.webhook().no
-
-    async def scene():
-        async with group_commit_to(store) as running:
-            running.group_commit.send_dropped_counts([(no, 0, "not_found", 2)])
-
-    asyncio.run(scene())
-
-    assert [row["count"] for row in store.rows("dropped_attempts")] == [2]
 
 
 def test_waiting_counts_of_dropped_attempts_are_added_up(store):

@@ -115,66 +115,6 @@ def test_runs_of_an_automation_without_a_key_share_the_limit(backlog):
     assert set(claim(backlog)) == {keys[0], *others}
 
 
-@pytest.mark.parametrize("state", [RunState.FAILED, RunState.CANCELLED, RunState.INTERRUPTED])
-def test_next_run_starts_after_any_end_of_the_active_one(backlog, state):
-    first, second = arrive(backlog, backlog.automation(policy=concurrency_policy()), 1, 1)
-    decide(backlog)
-    claim(backlog)
-
-    end(backlog, first, state)
-    decide(backlog)
-
-    assert claim(backlog) == [second]
-
-
-def test_next_run_starts_after_the_active_one_was_cancelled_unclaimed(backlog):
-    first, second = arrive(backlog, backlog.automation(policy=concurrency_policy()), 1, 1)
-    decide(backlog)
-
-    backlog.request_cancel(first)
-    decide(backlog)
-
-    assert claim(backlog) == [second]
-
-
-def test_waiting_run_can_be_cancelled(backlog):
-    first, second, third = arrive(backlog, backlog.automation(policy=concurrency_policy()), 1, 1, 1)
-    decide(backlog)
-    claim(backlog)
-
-    backlog.request_cancel(second)
-    end(backlog, first)
-    decide(backlog)
-
-    assert states(backlog, second) == ["cancelled"]
-    assert claim(backlog) == [third]
-
-
-def test_run_whose_worker_died_stays_active(backlog):
-    first, second = arrive(backlog, backlog.automation(policy=concurrency_policy()), 1, 1)
-    decide(backlog)
-    claim(backlog)
-
-    with backlog.database.write() as tx:
-        executors.requeue(tx, [first], attempts_max=3, now=microseconds())
-    decide(backlog)
-
-    assert claim(backlog) == [first]
-    assert states(backlog, second) == ["BUSY"]
-
-
-def test_next_run_starts_after_the_active_one_was_interrupted(backlog):
-    first, second = arrive(backlog, backlog.automation(policy=concurrency_policy()), 1, 1)
-    decide(backlog)
-    claim(backlog)
-
-    with backlog.database.write() as tx:
-        executors.requeue(tx, [first], attempts_max=1, now=microseconds())
-    decide(backlog)
-
-    assert claim(backlog) == [second]
-
-
 # Skip
 
 
@@ -415,23 +355,6 @@ def test_new_run_stops_all_active_runs_above_a_lower_limit(backlog, seconds):
     assert states(backlog, new) == (["BUSY"] if new == newest else ["replaced"])
 
 
-def test_more_runs_may_wait_than_one_decision_considers(backlog, monkeypatch):
-    monkeypatch.setattr(held, "DECISIONS_MAX", 2)
-    automation = backlog.automation(policy=concurrency_policy(WhenBusy.REPLACE, limit=4))
-    active = arrive(backlog, automation, 1, 1, 1, 1)
-    for _ in range(3):
-        decide(backlog)
-    assert claim(backlog) == active
-
-    newer = arrive(backlog, automation, 1, 1, 1, 1)
-    for _ in range(3):
-        decide(backlog)
-
-    assert all(backlog.run(run).cancel_requested_at is not None for run in active)
-    assert states(backlog, *newer) == ["BUSY"] * 4
-    assert not needs_decision(backlog)
-
-
 # Debounce
 
 
@@ -558,27 +481,6 @@ def test_run_of_higher_priority_starts_first_within_a_factory(backlog):
     assert claim(backlog) == [high, normal, low]
 
 
-@pytest.mark.parametrize("when_busy", list(WhenBusy))
-def test_many_runs_of_one_key_are_decided_in_parts(backlog, monkeypatch, when_busy):
-    monkeypatch.setattr(held, "DECISIONS_MAX", 7)
-    automation = backlog.automation(policy=concurrency_policy(when_busy))
-    arrive(backlog, automation, *[1] * 40)
-    claimed = []
-
-    for _ in range(100):
-        decide(backlog)
-        for key in claim(backlog, at_most=1):
-            claimed.append(key)
-            end(backlog, key, RunState.CANCELLED if backlog.run(key).cancel_requested_at else RunState.SUCCEEDED)
-
-    counts = backlog.states()
-    assert counts.get("queued", 0) == counts.get("running", 0) == 0
-    assert sum(counts.values()) == 40
-    if when_busy is WhenBusy.QUEUE:
-        assert counts == {"succeeded": 40}
-        assert claimed == sorted(claimed)
-
-
 def test_pages_contain_held_and_skipped_runs(backlog):
     automation = backlog.automation(policy=concurrency_policy(WhenBusy.SKIP))
     arrive(backlog, automation, 1, 1)
@@ -658,26 +560,6 @@ def test_many_due_retries_are_decided_in_parts(backlog, monkeypatch):
         decide(backlog)
 
     assert claim(backlog) == keys
-
-
-def test_many_waiting_runs_are_replaced_in_parts(backlog, monkeypatch):
-    monkeypatch.setattr(held, "DECISIONS_MAX", 3)
-    automation = backlog.automation(policy=concurrency_policy())
-    (first, *waiting) = arrive(backlog, automation, *[1] * 9)
-    for _ in range(4):
-        decide(backlog)
-    claim(backlog)
-    change_stored_policy(backlog, concurrency_policy(WhenBusy.REPLACE))
-    (newest,) = arrive(backlog, automation, 1)
-
-    for _ in range(5):
-        decide(backlog)
-    assert set(states(backlog, *waiting)) == {"replaced"}
-    assert backlog.run(first).cancel_requested_at is not None
-    end(backlog, first, RunState.CANCELLED)
-    decide(backlog)
-
-    assert claim(backlog) == [newest]
 
 
 def test_late_delivery_lets_all_waiting_runs_be_replaced(backlog, monkeypatch):

@@ -5,6 +5,7 @@ import json
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -312,8 +313,9 @@ EXAMPLES: Final = count(12, usually=1)
 def test_every_run_ends_as_its_policy_allows(backlog, policy, chance):
     history = History(backlog, policy)
 
-    for _ in range(EVENTS_OF_A_HISTORY):
-        getattr(history, chance.choice(EVENTS))(chance.randrange(12))
-    history.drain()
+    with patch.object(held, "DECISIONS_MAX", chance.choice([3, held.DECISIONS_MAX])):
+        for _ in range(EVENTS_OF_A_HISTORY):
+            getattr(history, chance.choice(EVENTS))(chance.randrange(12))
+        history.drain()
 
     history.check()

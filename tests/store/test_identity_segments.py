@@ -9,7 +9,7 @@ import pytest
 
 from hookmill.domain.delivery import Accepted, Duplicate, IdentityKind
 from hookmill.maintenance import keep_segments
-from hookmill.store import bloom, identity_segments, log_retention, timeouts
+from hookmill.store import bloom, identity_segments, timeouts
 from hookmill.store.admission.plan import Acceptance
 from hookmill.store.admission.transaction import PlanOutcome, admit
 from hookmill.store.database import open_database
@@ -344,28 +344,6 @@ def test_filter_contains_added_digests_and_few_others():
 
     assert all(map(may_contain, digests))
     assert sum(may_contain(os.urandom(16)) for _ in range(5_000)) < 100
-
-
-def test_body_is_accepted_again_after_retention_of_a_closed_segment(store):
-    webhook = store.webhook()
-    original = store.plan(webhook, "a body", kind=IdentityKind.BODY_SHA256)
-    store.admit(original)
-    close_segment(store)
-    store.clock.advance(days=8)
-    store.admit(*(store.plan(webhook) for _ in range(50)))
-    copies = [store.plan(webhook, "a body", kind=IdentityKind.BODY_SHA256) for _ in range(3)]
-
-    outcomes = store.admit(copies[0])
-    [old] = log_retention.removable(store.database, store.clock.now, at_most=100)
-    with store.database.write() as tx:
-        assert log_retention.remove(tx, old) == 1
-    outcomes += store.admit(*copies[1:])
-
-    assert outcomes == [
-        Duplicate(copies[0].delivery_key, original.delivery_key),
-        Accepted(copies[1].delivery_key),
-        Duplicate(copies[2].delivery_key, copies[1].delivery_key),
-    ]
 
 
 def close_segment(store: ManagedStore):

@@ -1,7 +1,6 @@
 """Migrations: each is complete or has no effect, and foreign or newer databases are refused."""
 
 import re
-import shutil
 import signal
 import stat
 import subprocess
@@ -10,8 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine
 
@@ -49,13 +46,6 @@ def test_empty_database_is_migrated_once(empty_database_url):
     with open_database(empty_database_url) as database:
         assert [migrate(database) for _ in range(3)] == [True, False, False]
         assert set(tables(database)) == {*metadata.tables, "alembic_version"}
-
-
-def test_alembic_finds_no_difference_to_the_declared_schema(store_url):
-    with open_database(store_url) as database, database.read() as tx:
-        context = MigrationContext.configure(tx.connection, opts={"compare_type": True, "compare_server_default": True})
-
-        assert compare_metadata(context, metadata) == []
 
 
 def test_written_first_migration_creates_the_declared_schema(empty_database_url, request, tmp_path):
@@ -161,17 +151,6 @@ def test_new_database_is_readable_only_by_its_owner(tmp_path):
 
     assert modes["hookmill.db"] == 0o600
     assert set(modes.values()) == {0o600}
-
-
-def test_copy_of_the_database_file_needs_no_migration_and_has_its_rows(sqlite_store, tmp_path):
-    with open_database(sqlite_store) as database, database.write() as tx:
-        tx.run("INSERT INTO metadata (name, value) VALUES ('a', :value)", value=b"1")
-    copy = shutil.copy(sqlite_store.removeprefix("sqlite:///"), tmp_path)
-
-    with open_database(f"sqlite:///{copy}") as database:
-        assert migrate(database) is False
-        with database.read() as tx:
-            assert [row["name"] for row in tx.all("SELECT name FROM metadata")] == ["a"]
 
 
 def tables(database: Database) -> list[str]:

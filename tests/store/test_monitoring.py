@@ -1,14 +1,12 @@
 """The state of the whole installation, for its metrics."""
 
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 
 from hookmill.domain.ids import time_of
 from hookmill.domain.run import Hold
 from hookmill.domain.run_policy import Debounce, RunPolicy
-from hookmill.store import monitoring
 from hookmill.store.monitoring import InstallationState, installation_state
 from hookmill.store.runs import executors
 from hookmill.store.runs.executors import ExecutorId
@@ -55,13 +53,6 @@ def test_oldest_ready_run_is_found_in_any_factory_and_priority(backlog):
 
 def test_installation_without_runs_has_no_oldest_run(backlog):
     assert state(backlog).oldest_ready_at is None
-
-
-def test_counts_end_at_their_maximum(backlog):
-    backlog.queue_many(backlog.automation(), 5)
-
-    with patch.object(monitoring, "COUNTED_MAX", 3):
-        assert state(backlog).ready_runs == 3
 
 
 def test_only_workers_with_a_recent_heartbeat_count(backlog):

@@ -202,14 +202,6 @@ def test_outputs_of_a_run_are_stored_with_its_end(backlog):
         assert outputs.of_run(tx, key) == texts
 
 
-def test_run_cannot_end_twice(backlog):
-    key = queue_and_claim(backlog)
-    finish(backlog, key, 1)
-
-    assert not finish(backlog, key, 1, result=Ended(state=RunState.FAILED))
-    assert backlog.run(key).state is RunState.SUCCEEDED
-
-
 def test_result_of_a_stale_worker_has_no_effect(backlog):
     key = queue_and_claim(backlog)
     requeue(backlog, [key])
@@ -279,15 +271,6 @@ def test_running_run_is_asked_to_stop(backlog):
     assert backlog.run(key).cancel_requested_at == 8
     with backlog.database.read() as tx:
         assert attempts.status(tx, key, executor=WORKER, attempt=1) is AttemptStatus.CANCEL_REQUESTED
-
-
-def test_cancelling_a_finished_run_changes_nothing(backlog):
-    key = queue_and_claim(backlog)
-    finish(backlog, key, 1)
-    before = backlog.run(key)
-
-    assert cancel(backlog, key) is RunState.SUCCEEDED
-    assert backlog.run(key) == before
 
 
 def test_run_of_another_factory_cannot_be_cancelled(backlog):
@@ -451,19 +434,6 @@ def test_released_run_with_a_requested_cancellation_is_cancelled(backlog):
     release(backlog, key)
 
     assert (backlog.run(key).state, backlog.run(key).finished_at) == (RunState.CANCELLED, 9)
-
-
-def test_stale_worker_cannot_release_or_end_a_run(backlog):
-    key = queue_and_claim(backlog)
-    requeue(backlog, [key])
-    claim(backlog, executor=OTHER_WORKER)
-
-    assert not release(backlog, key)
-    assert release(backlog, key, attempt=2, executor=OTHER_WORKER)
-    assert not release(backlog, key, attempt=2, executor=OTHER_WORKER)
-    assert not finish(backlog, key, 1)
-    assert not finish(backlog, key, 2, executor=OTHER_WORKER)
-    assert backlog.run(key).state is RunState.QUEUED
 
 
 # Reading

@@ -102,20 +102,6 @@ def test_unchanged_webhook_is_not_read_again(store):
     assert all(webhook is first for webhook in others)
 
 
-def test_revalidated_webhook_has_the_rotated_secret(store):
-    source = store.management.webhooks.create(store.may, {"name": "source"})
-
-    async def scene():
-        async with snapshot_of(store) as (snapshot, _):
-            before = await snapshot.revalidate(source.webhook.uid)
-            rotated = store.management.webhooks.rotate(store.may, "source")
-            return before, rotated, await snapshot.revalidate(source.webhook.uid)
-
-    before, rotated, after = asyncio.run(scene())
-    assert before.secret_digest == sha256(source.reveal().encode()).digest()
-    assert after.secret_digest == sha256(rotated.reveal().encode()).digest()
-
-
 def test_subscriptions_are_the_enabled_automations_of_the_webhook(store):
     uid = store.webhook().uid
     trigger = received(uid)
@@ -275,18 +261,3 @@ def test_webhook_with_an_unreadable_secret_is_unavailable(store):
     first, error, *others = asyncio.run(scene())
     assert isinstance(error, StoreUnavailable)
     assert [webhook.uid for webhook in (first, *others)] == readable
-
-
-def test_plan_with_the_revalidated_revision_is_admitted(store):
-    uid = store.webhook().uid
-    for _ in range(3):
-        store.management.webhooks.rotate(store.may, uid)
-
-    async def scene():
-        async with snapshot_of(store) as (snapshot, _):
-            return await snapshot.revalidate(uid)
-
-    live = asyncio.run(scene())
-    webhook = store.management.webhooks.get(store.may, uid)
-    [outcome] = store.admit(store.plan(webhook, revision=live.revision))
-    assert type(outcome).__name__ == "Accepted"
