@@ -1,8 +1,5 @@
 """Every requirement has a test, or is listed as not yet covered."""
 
-import runpy
-import sys
-
 import pytest
 
 from tests.spec import report, shown_by_every_module, shows
@@ -31,15 +28,6 @@ def test_every_id_and_every_sentence_is_unique():
     assert len(set(REQUIREMENTS.values())) == len(REQUIREMENTS)
 
 
-def test_ids_of_a_topic_share_its_prefix_and_ascend():
-    prefixes = [{id_.rpartition("-")[0] for id_ in topic} for topic in TOPICS.values()]
-    numbers = [[int(id_.rpartition("-")[2]) for id_ in topic] for topic in TOPICS.values()]
-
-    assert [each for each in prefixes if len(each) != 1] == []
-    assert len(set().union(*prefixes)) == len(TOPICS)
-    assert [each for each in numbers if each != sorted(each)] == []
-
-
 def test_only_tests_are_marked_with_requirements():
     names = {name for tests in shown_by_every_module().values() for name in tests}
 
@@ -54,24 +42,3 @@ def test_unknown_requirement_id_is_rejected(unknown):
 
 def test_page_of_requirements_is_current():
     assert report.PAGE.read_text() == report.page(), "write the page again: python -m tests.spec --write"
-
-
-def test_command_prints_the_requirements_without_a_test(monkeypatch, capsys):
-    output = command_output(monkeypatch, capsys)
-
-    assert REQUIREMENTS["EVENT-1"] in output
-    assert REQUIREMENTS["ENDPOINT-1"] not in output
-
-
-def test_command_lists_every_requirement_with_its_tests(monkeypatch, capsys):
-    output = command_output(monkeypatch, capsys, "--list")
-
-    assert [sentence for sentence in REQUIREMENTS.values() if sentence not in output] == []
-    assert "    test_states.test_deleted_webhook_stays_deleted\n" in output
-
-
-def command_output(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """The output of `python -m tests.spec`. It runs in this process, which has already loaded the tests' modules."""
-    monkeypatch.setattr(sys, "argv", ["tests.spec", *arguments])
-    runpy.run_module("tests.spec", run_name="__main__")
-    return capsys.readouterr().out

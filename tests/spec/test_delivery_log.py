@@ -1,7 +1,6 @@
 """The delivery log: which attempts have a row, what a row contains, and how the log is read."""
 
 import re
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -9,7 +8,6 @@ from hookmill.domain.delivery import Label
 from hookmill.domain.errors import HookmillError, NotFound
 from hookmill.domain.ids import delivery_id
 from hookmill.domain.webhook import AuthMode
-from hookmill.maintenance import run_retention
 from hookmill.management import WebhookWithSecret, draft_filter
 from hookmill.store.schema import metadata
 from tests.spec import shows
@@ -153,17 +151,6 @@ def test_payload_is_stored_byte_for_byte(world, body):
     assert world.management.log.payload(world.may, answer.delivery_id) == body
 
 
-def test_duplicates_row_names_the_original(world):
-    webhook = world.webhook()
-    original, *duplicates = [world.post(webhook) for _ in range(3)]
-
-    rows = {delivery_id(row.key): row.duplicate_of for row in world.log(webhook)}
-
-    assert rows.pop(original.delivery_id) is None
-    assert {delivery_id(key) for key in rows.values()} == {original.delivery_id}
-    assert set(rows) == {answer.delivery_id for answer in duplicates}
-
-
 def test_row_states_the_identity_and_its_source(world):
     webhook = world.webhook(delivery_id_header="X-Event-Id")
     world.post(webhook, b"1", headers={"X-Event-Id": "event-1"})
@@ -179,42 +166,6 @@ def test_row_states_the_identity_and_its_source(world):
     ]
 
     assert identities == [("delivery_id_header", "event-1"), ("sender", "sent-1"), ("body_sha256", None), (None, None)]
-
-
-def test_log_is_read_newest_first_and_page_by_page(world):
-    webhook = world.webhook()
-    for i in range(23):
-        world.post(webhook, b"%d" % i)
-        world.clock.advance(seconds=1)
-    whole = world.log(webhook)
-
-    pages, before = [], None
-    while page := world.management.log.newest(world.may, webhook="source", before=before, limit=10):
-        pages.append(page)
-        before = page[-1].key
-
-    assert [len(page) for page in pages] == [10, 10, 3]
-    assert [row for page in pages for row in page] == whole
-    assert [row.received_at for row in whole] == sorted((row.received_at for row in whole), reverse=True)
-
-
-def test_log_is_filtered_by_label(world):
-    webhook = world.webhook()
-    one_of_each(world, webhook)
-
-    rows_by_label = {label: world.management.log.newest(world.may, label=label) for label in Label}
-
-    labels = {label: [row.label for row in rows] for label, rows in rows_by_label.items()}
-    assert labels == {label: [label] for label in Label}
-
-
-def test_factory_log_lists_the_deliveries_of_all_its_webhooks(world):
-    one, other = world.webhook("one"), world.webhook("other")
-    world.post(one)
-    world.post(other)
-
-    assert {row.webhook_name for row in world.management.log.newest(world.may)} == {"one", "other"}
-    assert {row.webhook_name for row in world.log(one)} == {"one"}
 
 
 @shows("WEBHOOK-1")
@@ -247,24 +198,6 @@ def test_another_factorys_log_is_not_found(world):
 def test_unknown_delivery_is_not_found(world, unknown_id):
     with pytest.raises(HookmillError):
         world.management.log.get(world.may, unknown_id)
-
-
-def test_log_is_readable_while_rows_are_added_and_pruned(world, tmp_path):
-    webhook = world.webhook()
-    for age in (8, 1):
-        world.post_many([(webhook, b"[%d, %d]" % (world.clock.now, i)) for i in range(60)])
-        world.clock.advance(days=age)
-
-    with ThreadPoolExecutor() as both:
-        retention = both.submit(run_retention, world.database, tmp_path, world.clock())
-        posts = both.submit(world.post_many, [(webhook, b"%d" % i) for i in range(60)])
-        while not (retention.done() and posts.done()):
-            for row in world.management.log.newest(world.may, webhook="source", limit=5):
-                assert world.management.log.payload(world.may, delivery_id(row.key)) != b""
-
-    assert retention.result() == 60
-    new_ids = {answer.delivery_id for answer in posts.result()}
-    assert {delivery_id(row.key) for row in world.log(webhook)} >= new_ids
 
 
 def one_of_each(world: World, webhook: WebhookWithSecret):

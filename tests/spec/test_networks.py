@@ -81,23 +81,6 @@ def test_refused_clients_use_up_the_limit_of_failed_authentications_only(world, 
         assert world.post(limited, headers=INSIDE).status == 202
 
 
-def test_too_large_body_from_outside_is_refused_unread_like_any_other(world):
-    limited = world.webhook(
-        auth_mode=AuthMode.SIGNATURE, signature_scheme="github", secret="agreed-secret", allowed_networks=[ALLOWED]
-    )
-
-    answer = world.post(limited, b"x" * 300_000, headers=OUTSIDE)
-
-    assert answer.status == 401
-    assert [(row.label.wording, row.size) for row in world.log(limited)] == [("Rejected (auth)", 300_000)]
-
-
-def test_disabled_webhook_answers_404_whatever_the_address(world):
-    limited = world.webhook(allowed_networks=[ALLOWED], enabled=False)
-
-    assert [world.post(limited, headers=headers).status for headers in (INSIDE, OUTSIDE)] == [404, 404]
-
-
 @shows("AUTH-7")
 def test_change_of_the_networks_takes_effect_in_every_process(world):
     other = world.another_process()

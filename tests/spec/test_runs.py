@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hookmill.domain.errors import Conflict, NotFound
+from hookmill.domain.errors import NotFound
 from hookmill.domain.run import PAYLOAD_FILE
 from hookmill.runs.package import write_package
 from tests.spec import shows
@@ -124,40 +124,6 @@ def test_runs_exist_when_the_202_is_sent(world):
     answer = world.post(webhook)
 
     assert len(world.management.runs.of_delivery(world.may, answer.delivery_id)) == 5
-
-
-def test_queued_run_can_be_cancelled_once(world):
-    webhook = world.webhook()
-    world.automation("triage", webhook)
-    world.post(webhook)
-    [run] = world.runs(webhook)
-    run_id = f"run_{run.id.hex()}"
-
-    cancelled = world.management.runs.cancel(world.may, run_id)
-
-    assert cancelled.state == "cancelled"
-    with pytest.raises(Conflict, match=r"has already ended\. Its state is cancelled"):
-        world.management.runs.cancel(world.may, run_id)
-
-
-def test_runs_are_read_newest_first_by_webhook_state_and_page(world):
-    webhook, other = world.webhook(), world.webhook("other")
-    world.automation("triage", webhook, other)
-    for i in range(7):
-        world.post(webhook, b"%d" % i)
-        world.clock.advance(seconds=1)
-    world.post(other)
-    whole = world.runs(webhook)
-    world.management.runs.cancel(world.may, f"run_{whole[3].id.hex()}")
-
-    first = world.management.runs.newest(world.may, webhook="source", limit=4)
-    rest = world.management.runs.newest(world.may, webhook="source", before=first[-1].id, limit=4)
-    cancelled = world.management.runs.newest(world.may, state=whole[3].state.CANCELLED)
-
-    assert [run.id for run in (*first, *rest)] == [run.id for run in whole]
-    assert [run.created_at for run in whole] == sorted((run.created_at for run in whole), reverse=True)
-    assert [run.id for run in cancelled] == [whole[3].id]
-    assert len(world.management.runs.newest(world.may)) == 8
 
 
 def test_unknown_run_is_not_found(world):
