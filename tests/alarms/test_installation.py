@@ -18,7 +18,7 @@ from hookmill.domain.alarm import AlarmKind, AlarmThresholds, FreeSpace
 from hookmill.domain.errors import DestinationUnavailable
 from hookmill.maintenance import advance_retention_time, disk_space
 from tests.alarms.conftest import Watch
-from tests.support.certificates import write_certificates
+from tests.support.certificates import certificates_in
 
 DISK = (AlarmKind.DISK_LOW, "disk of here")
 CLOCK = (AlarmKind.CLOCK_WRONG, "clock of here")
@@ -116,7 +116,7 @@ def test_alarm_about_a_host_without_workers_is_resolved(present, world):
 @contextmanager
 def tls_server(directory: Path, *, days: int) -> Iterator[int]:
     """A TLS server whose certificate is valid for so many days, on the port that it yields."""
-    write_certificates(directory / "ca.pem", directory / "server.pem", directory / "key.pem", days=days)
+    certificates_in(directory, days=days)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(directory / "server.pem", directory / "key.pem")
     with socket.create_server(("127.0.0.1", 0)) as listener:

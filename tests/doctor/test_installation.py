@@ -420,8 +420,7 @@ def test_proxy_that_does_not_reach_the_service_is_told_from_one_that_changes_pat
 
 
 def test_authority_of_base_url_is_trusted_in_addition(tmp_path):
-    ca, certificate, key = (tmp_path / name for name in ("ca.pem", "server.pem", "key.pem"))
-    write_certificates(ca, certificate, key)
+    ca, certificate, key = certificates_in(tmp_path)
     with http_receiver((certificate, key)) as proxy:
         settings = Settings(
             data_dir=tmp_path / "data",
@@ -442,8 +441,7 @@ def test_name_that_cannot_be_looked_up_is_reported():
 
 
 def test_expired_certificate_of_base_url_is_to_be_renewed(tmp_path):
-    ca, certificate, key = (tmp_path / name for name in ("ca.pem", "server.pem", "key.pem"))
-    write_certificates(ca, certificate, key, days=-1)
+    ca, certificate, key = certificates_in(tmp_path, days=-1)
     with http_receiver((certificate, key)) as proxy:
         settings = Settings(data_dir=tmp_path / "data", base_url=f"https://127.0.0.1:{proxy.port}")
         complaint = next(check_base_url(settings, tls_context(ca)))
@@ -454,8 +452,7 @@ def test_expired_certificate_of_base_url_is_to_be_renewed(tmp_path):
 
 @pytest.mark.filterwarnings("ignore:Requiring AUTH while not requiring TLS")
 def test_alarm_destinations_are_reached_without_a_message(stopped, tmp_path):
-    ca, certificate, key = (tmp_path / name for name in ("ca.pem", "server.pem", "key.pem"))
-    write_certificates(ca, certificate, key)
+    ca, certificate, key = certificates_in(tmp_path)
     with (
         mail_server((certificate, key), "starttls", "right") as mailbox,
         http_receiver((certificate, key)) as receiver,
@@ -496,8 +493,7 @@ def test_alarm_destinations_are_reached_without_a_message(stopped, tmp_path):
 
 
 def test_destinations_of_results_are_reached_without_a_message(stopped, tmp_path, monkeypatch):
-    ca, certificate, key = (tmp_path / name for name in ("ca.pem", "server.pem", "key.pem"))
-    write_certificates(ca, certificate, key)
+    ca, certificate, key = certificates_in(tmp_path)
     with github_server() as github, http_receiver((certificate, key)) as receiver, closed_port() as unused:
         monkeypatch.setenv("RIGHT", TOKEN)
         monkeypatch.setenv("WRONG", "token-that-is-revoked")

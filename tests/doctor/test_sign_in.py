@@ -11,7 +11,7 @@ from hookmill.app.doctor.sign_in import check_provider
 from hookmill.domain.finding import Finding, Status
 from hookmill.settings import Settings
 from tests.notices.receivers import closed_port
-from tests.support.certificates import write_certificates
+from tests.support.certificates import certificates_in
 from tests.support.signing_provider import REDIRECT_URI, signing_provider
 from tests.support.world import PUBLIC_URL, Clock
 
@@ -133,8 +133,7 @@ def test_unusable_file_with_authorities_is_a_problem(tmp_path):
 
 
 def test_own_certificate_authority_is_trusted_if_its_file_is_set(tmp_path):
-    ca, certificate, key = (tmp_path / name for name in ("ca.pem", "server.pem", "key.pem"))
-    write_certificates(ca, certificate, key)
+    ca, certificate, key = certificates_in(tmp_path)
     with signing_provider(Clock(), certificate, key) as provider:
         without_file, with_file = finding_about(provider.issuer), finding_about(provider.issuer, oidc_ca_file=ca)
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.faults.test_database_failures import automated_webhook_of
-from tests.support.certificates import write_certificates
+from tests.support.certificates import certificates_in
 from tests.support.loaded import Command
 from tests.support.pooler import SSL_REQUEST
 from tests.support.service import operator, serving
@@ -86,8 +86,7 @@ class EncryptedDatabase:
 
 @pytest.fixture
 def encrypted_database(postgres_url, tmp_path):
-    root_certificate, chain, key = tmp_path / "root.crt", tmp_path / "server.pem", tmp_path / "server.key"
-    write_certificates(root_certificate, chain, key)
+    root_certificate, chain, key = certificates_in(tmp_path)
     parts = urlsplit(postgres_url)
     assert parts.port is not None
     with TlsProxy(parts.port, chain, key) as proxy:
@@ -112,8 +111,8 @@ def test_tls_parameters_apply_to_every_connection(encrypted_database, tmp_path):
 
 
 def test_wrong_tls_parameters_are_refused_without_showing_the_password(encrypted_database, tmp_path):
-    other_certificate, missing_file = tmp_path / "other.crt", tmp_path / "missing.crt"
-    write_certificates(other_certificate, tmp_path / "unused.crt", tmp_path / "unused.key")
+    (tmp_path / "others").mkdir()
+    other_certificate, missing_file = certificates_in(tmp_path / "others")[0], tmp_path / "missing.crt"
     output = tmp_path / "output"
 
     def migrate(parameters):

@@ -5,14 +5,14 @@ import ssl
 import pytest
 
 from tests.notices.receivers import http_receiver
-from tests.support.certificates import write_certificates
+from tests.support.certificates import certificates_in
 
 
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory):
     """A directory with `ca.pem`, and with the certificate `server.pem` and its key `key.pem`."""
     directory = tmp_path_factory.mktemp("certificates")
-    write_certificates(directory / "ca.pem", directory / "server.pem", directory / "key.pem")
+    certificates_in(directory)
     return directory
 
 

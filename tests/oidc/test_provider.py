@@ -19,7 +19,7 @@ from hookmill.oidc import http, id_token
 from hookmill.oidc.cached import RELOAD_SECONDS, RETRY_SECONDS, VALID_SECONDS
 from hookmill.oidc.provider import ANSWER_CHARACTERS_MAX, Provider
 from hookmill.outbound.connection import LOOKUPS_MAX
-from tests.support.certificates import write_certificates
+from tests.support.certificates import certificates_in
 from tests.support.signing_provider import (
     ADA,
     CLIENT_ID,
@@ -614,8 +614,7 @@ def test_proxy_that_cannot_be_used_is_named_unless_the_provider_is_excluded(prov
 
 
 def test_certificate_must_be_trusted(clock, tmp_path):
-    ca, certificate, key = tmp_path / "ca.pem", tmp_path / "server.pem", tmp_path / "server.key"
-    write_certificates(ca, certificate, key)
+    ca, certificate, key = certificates_in(tmp_path)
     with signing_provider(clock, certificate, key) as provider:
         reason = failure(provider)
         identity = identify(provider, provider.client(tls=ssl.create_default_context(cafile=ca)))
@@ -625,8 +624,7 @@ def test_certificate_must_be_trusted(clock, tmp_path):
 
 
 def test_endpoint_without_tls_is_refused_if_the_issuer_has_tls(clock, tmp_path):
-    ca, certificate, key = tmp_path / "ca.pem", tmp_path / "server.pem", tmp_path / "server.key"
-    write_certificates(ca, certificate, key)
+    ca, certificate, key = certificates_in(tmp_path)
     with signing_provider(clock, certificate, key) as provider:
         provider.behaviour.discovery = {"token_endpoint": "http://127.0.0.1/token"}
 

@@ -16,13 +16,13 @@ from hookmill.outbound.connection import MessageDeadline
 from hookmill.outbound.proxies import proxies_in_environment, proxy_for
 from tests.notices.receivers import closed_port, http_receiver
 from tests.outbound.forward_proxy import ForwardProxy, forward_proxy
-from tests.support.certificates import write_certificates
+from tests.support.certificates import certificates_in
 
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory):
     directory = tmp_path_factory.mktemp("certificates")
-    write_certificates(directory / "ca.pem", directory / "server.pem", directory / "key.pem")
+    certificates_in(directory)
     return directory
 
 

@@ -10,6 +10,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 
+def certificates_in(directory: Path, *, days: int = 1) -> tuple[Path, Path, Path]:
+    """Write the three files to the directory, and return them: see `write_certificates`."""
+    files = (directory / "ca.pem", directory / "server.pem", directory / "key.pem")
+    write_certificates(*files, days=days)
+    return files
+
+
 def write_certificates(ca_file: Path, certificate_file: Path, key_file: Path, *, days: int = 1):
     """Write a certificate authority, a certificate that it has issued, and its key.
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 import psutil
 
 from hookmill.store.objects import ObjectStore, ObjectStoreConfig
-from tests.support.certificates import write_certificates
+from tests.support.certificates import certificates_in
 from tests.support.ports import free_port
 from tests.support.processes import end_with_the_tests
 from tests.support.waiting import until
@@ -41,9 +41,7 @@ class ObjectServer:
         bucket, host = (BUCKET, "127.0.0.1") if has_path_style else ("127", "0.0.1")
         self.bucket = directory / "objects" / bucket
         self.bucket.mkdir(parents=True)
-        self.ca_file = directory / "ca.pem"
-        self._certificate, self._key = directory / "server.pem", directory / "server.key"
-        write_certificates(self.ca_file, self._certificate, self._key)
+        self.ca_file, self._certificate, self._key = certificates_in(directory)
         self._port = free_port()
         self.config = ObjectStoreConfig(
             bucket=bucket,
