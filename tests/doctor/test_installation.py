@@ -39,7 +39,7 @@ from tests.faults.small_disk import SmallDisk
 from tests.notices.receivers import closed_port, http_receiver, mail_server
 from tests.results.github import CLIENT_ID, TOKEN, app_private_key, github_server, pem
 from tests.support.automations import automation_created
-from tests.support.certificates import write_certificates
+from tests.support.certificates import certificates_in
 from tests.support.git_server import SourceRepository, serve_over_http
 from tests.support.loaded import Command
 from tests.support.ports import free_port

@@ -26,9 +26,10 @@ from tests.faults.parts import Part, parts_of, wait_until_announced
 from tests.faults.senders import Event, LoadGenerator, delivery_request, exchange
 from tests.faults.small_disk import SmallDisk
 from tests.faults.tcp_proxy import TcpProxy
+from tests.support.automations import automation_created
 from tests.support.loaded import Command
 from tests.support.postgres import PostgresServer
-from tests.support.service import Answer, Service, create_webhook, operator, serving
+from tests.support.service import Service, create_webhook, operator, serving
 from tests.support.triggers import received
 from tests.support.waiting import stalls, until
 

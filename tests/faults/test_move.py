@@ -20,7 +20,6 @@ from tests.support.counts import only_in_proof
 from tests.support.loaded import Command, Forked
 from tests.support.odd_rows import fill, relations, rows_of_postgres, rows_of_sqlite
 from tests.support.stores import migrated_sqlite_file
-from tests.support.triggers import received
 from tests.support.waiting import LONG_SECONDS, until
 
 BEFORE_SQLITE_IS_MARKED = "sqlite COMMIT"

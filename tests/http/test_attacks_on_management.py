@@ -14,7 +14,6 @@ import pytest
 
 from hookmill.app.connections import CROWDED_SECONDS
 from hookmill.domain.permission import Role
-from hookmill.management import Management
 from tests.dashboard.client import FORM, PASSWORD
 from tests.http.conftest import UNLIMITED
 from tests.http.test_floods import in_background, memory_growth, valid_sender
@@ -45,7 +44,7 @@ def management(small_service):
 
 
 @pytest.fixture(scope="module")
-def webhook(management: Management) -> WebhookWithSecret:
+def webhook(management):
     return create_webhook(management, "valid")
 
 
@@ -136,7 +135,7 @@ def test_flood_of_wrong_passwords_delays_no_other_client(small_service, manageme
     assert statuses[429] > 0
 
 
-def member_session(management: Management) -> str:
+def member_session(management):
     """A session of a member. The first call creates the member."""
     token = management.sessions.sign_in("ada@example.com", PASSWORD, client=None)
     if token is None:

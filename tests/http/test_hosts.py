@@ -86,7 +86,7 @@ def test_rebound_host_name_reaches_neither_dashboard_nor_api(service, management
     assert service.request("GET", "/api/v1/me", headers={"Host": "localhost"} | with_key).status == 200
 
 
-def test_deliveries_and_health_checks_accept_any_host_name(service: Service, management: Management):
+def test_deliveries_and_health_checks_accept_any_host_name(service: Service, management):
     webhook = create_webhook(management, "any host name")
 
     assert service.post(webhook, headers={"Host": "evil.test"}).status == 202

@@ -14,7 +14,7 @@ def kind_of(body: Body) -> str:
 
 
 @pytest.fixture(scope="module")
-def webhook(management: Management) -> WebhookWithSecret:
+def webhook(management):
     return create_webhook(management, "JSON")
 
 

@@ -24,7 +24,7 @@ from tests.support.link import Link
 from tests.support.ports import free_port
 from tests.support.postgres import Postgres
 from tests.support.prometheus import Prometheus, scraping
-from tests.support.service import Service, create_webhook, operator, serving
+from tests.support.service import Service, operator, serving
 from tests.support.triggers import received
 from tests.support.waiting import until as until_at_once
 

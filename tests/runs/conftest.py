@@ -1,5 +1,7 @@
 """Backlogs of runs on SQLite, on PostgreSQL, and on each of them in turn."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from hookmill.runs.runners import command
