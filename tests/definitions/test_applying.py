@@ -145,6 +145,27 @@ def test_second_apply_of_a_repository_changes_nothing(repository):
     assert repository.state() == before
 
 
+def test_one_apply_creates_a_webhook_and_an_automation_that_names_it(repository):
+    with_secrets(repository, {"CRON_SECRET": "cron-token"}).write(
+        {
+            "webhooks/new.yaml": "name: New source\nsecretName: CRON_SECRET\n",
+            "webhooks/cron.yaml": "secretName: CRON_SECRET\n",
+            "automations/reader.md": "---\ntriggers:\n  - provider: webhook\n    event: received\n"
+            "    filter: {webhook_ids: {in: ['webhook:New source', 'webhook:cron']}}\n---\nLook.\n",
+        }
+    )
+
+    planned = repository.plan()
+    repository.apply(may_delete=True)
+
+    [triggers] = [change.after for step in planned.steps for change in step.changes if change.key == "triggers"]
+    assert triggers[0]["filter"]["webhook_ids"] == ["webhook:New source", "webhook:cron"]
+    [trigger] = repository.world.management.automations.get(repository.may, "reader").triggers
+    assert planned.warnings == ()
+    assert trigger.filter.webhook_ids == (repository.webhook("New source").uid, repository.webhook("cron").uid)
+    assert not repository.plan().has_changes
+
+
 def test_applied_webhooks_have_the_fields_of_their_files(repository):
     with_secrets(repository, samples.SECRETS).write(samples.WEBHOOKS).apply()
 

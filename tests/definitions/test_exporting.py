@@ -147,8 +147,7 @@ def test_export_has_the_style_of_files_written_by_hand(world):
             "  - provider: webhook\n"
             "    event: received\n"
             "    filter:\n"
-            "      webhook_ids:\n"
-            f"        - {webhook.webhook.uid}  # GitHub: main\n"
+            '      webhook_ids: ["webhook:GitHub: main"]\n'
             "      payload:\n"
             "        action: [opened]\n"
             "        draft:\n"

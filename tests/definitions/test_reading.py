@@ -7,7 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hookmill.definitions.folder import Files
-from hookmill.definitions.reading import AutomationDefinition, Definitions, WebhookDefinition, read_definitions
+from hookmill.definitions.reading import (
+    AutomationDefinition,
+    Definitions,
+    WebhookDefinition,
+    problems_beyond_contract,
+    read_definitions,
+)
 from hookmill.domain.schedule import Schedule
 from hookmill.domain.webhook import AuthMode
 from tests.support.counts import count
@@ -527,27 +533,32 @@ def test_payload_filter_that_is_not_an_object_is_refused(value):
 
 
 @pytest.mark.parametrize(
-    ("uids", "hint"),
+    ("text", "uids", "message"),
     [
-        (None, "`hookmill webhook list` shows the uids."),
-        ({}, "`hookmill webhook list` shows the uids."),
-        ({"source": UID}, f"Write its uid: {UID}."),
+        ("source", None, "'source' is not a webhook's uid (wh_…). Write webhook: and its name."),
+        ("source", {"source": UID}, "'source' is not a webhook's uid (wh_…). Write webhook:source."),
+        ("'webhook:source'", None, "There is no webhook named 'source'. Add a file for it."),
+        ("webhook:sorce", {"source": UID}, "There is no webhook named 'sorce'. Did you mean webhook:source?"),
     ],
 )
-def test_name_instead_of_a_uid_is_refused_with_the_uid(uids, hint):
-    content = automation_text().replace(UID, "source")
-
-    assert automation_problems(content, uids) == [f"6:19: 'source' is not a webhook's uid (wh_…). {hint}"]
+def test_text_that_selects_no_webhook_is_refused_with_what_to_write(text, uids, message):
+    assert automation_problems(automation_text().replace(UID, text), uids) == [f"6:19: {message}"]
 
 
-def test_message_about_a_webhook_without_a_uid_says_to_apply_first():
-    raw = automation_text().replace(UID, "source").encode()
+def test_webhook_can_be_selected_by_its_name():
+    by_name = automation_text().replace(UID, "'webhook:My source'").encode()
+    webhooks = {"webhooks/source.yaml": b"name: My source\nsecretName: S\n"}
 
-    definitions = read_definitions(
-        Files({"webhooks/source.yaml": b"secretName: S\n"}, {"automations/a/automation.md": raw}), {}
+    created, existing = (
+        read_definitions(Files(webhooks, {"automations/a/automation.md": by_name}), uids)
+        for uids in (None, {"My source": UID})
     )
 
-    assert "A webhook gets its uid at the first apply." in str(definitions.problems[0])
+    assert created.problems == existing.problems == ()
+    assert [conditions.webhook_ids for _, conditions in existing.automations[0].filters()] == [(UID,)]
+    assert [str(problem) for problem in problems_beyond_contract(created)] == [
+        "automations/a/automation.md:6:19: The contract has only uids here. Write the webhook's uid."
+    ]
 
 
 @pytest.mark.parametrize(

@@ -56,8 +56,9 @@ ContractOnly: TypeAlias = Annotated[
     bool,
     typer.Option(
         "--contract-only",
-        help="Also refuse what other implementations of the contract don't have: event types, run policies, run "
-        "options except secrets, timezone and catch_up of schedules, and operators other than in, not_in and exists.",
+        help="Also refuse what other implementations of the contract don't have: event types, names of webhooks, "
+        "run policies, run options except secrets, timezone and catch_up of schedules, and operators other than in, "
+        "not_in and exists.",
     ),
 ]
 

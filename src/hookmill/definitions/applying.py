@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hookmill.definitions.folder import Files, read_folder
-from hookmill.definitions.keys import WEBHOOK_FIELDS, fault_in_file
+from hookmill.definitions.keys import WEBHOOK_FIELDS, fault_in_file, new_uid
 from hookmill.definitions.planning import (
     APPLY_BACKTEST_DELIVERIES,
     SYNC_CHANGE,
@@ -25,6 +25,7 @@ from hookmill.definitions.planning import (
     backtest_warning,
     filters_to_backtest,
     plan_of,
+    with_webhook_ids,
 )
 from hookmill.definitions.problem import Problem, UnusableDefinitions
 from hookmill.definitions.reading import (
@@ -223,12 +224,14 @@ def _apply_webhook(management: Management, may: MayManage, step: Step) -> None:
 def _apply_automation(management: Management, may: MayManage, step: Step) -> None:
     definition = step.definition
     assert isinstance(definition, AutomationDefinition), "a step that creates or changes has a definition"
-    default_runner = management.config.default_runner
-    if step.id is None:
-        management.automations.create(may, applied_spec(definition, None, default_runner))
-        return
-    existing = management.automations.get(may, step.id)
-    management.automations.redefine(may, step.id, applied_spec(definition, existing, default_runner))
+    existing = management.automations.get(may, step.id) if step.id is not None else None
+    # Earlier steps have created the webhooks that the file names.
+    uids = {new_uid(webhook.name): webhook.uid for webhook in management.webhooks.all(may)}
+    spec = with_webhook_ids(applied_spec(definition, existing, management.config.default_runner), uids)
+    if existing is None:
+        management.automations.create(may, spec)
+    else:
+        management.automations.redefine(may, existing.id, spec)
 
 
 def _problems_of(step: Step, error: HookmillError) -> list[Problem]:

@@ -20,12 +20,14 @@ from hookmill.definitions.folder import (
     Files,
     slug,
 )
-from hookmill.definitions.planning import State, plan_of, webhook_settings
+from hookmill.definitions.keys import REFERENCE
+from hookmill.definitions.planning import State, plan_of, webhook_settings, with_webhook_ids
 from hookmill.definitions.problem import START, Problem, UnusableDefinitions
 from hookmill.definitions.reading import normalized_prompt, read_definitions
 from hookmill.definitions.writing import lines_of
 from hookmill.domain.automation import Automation
 from hookmill.domain.errors import Conflict
+from hookmill.domain.ids import WebhookUid
 from hookmill.domain.permission import MayManage
 from hookmill.domain.webhook import Webhook, WebhookState
 
@@ -48,13 +50,14 @@ def files_of(state: State, *, schema_url: str) -> dict[str, str]:
     """The definition files of this state. Pure."""
     name_by_uid: dict[str, str] = {webhook.uid: webhook.name for webhook in state.webhooks}
     live_webhooks = state.live_webhooks_by_name()
+    references: dict[WebhookUid, str] = {webhook.uid: f"{REFERENCE}{name}" for name, webhook in live_webhooks.items()}
     files = {}
     for stem, name in _name_by_stem(live_webhooks).items():
         files[f"{WEBHOOKS}/{stem}{WEBHOOK_SUFFIX}"] = _webhook_file(live_webhooks[name], stem, schema_url)
     automations = {automation.name: automation for automation in state.automations}
     for stem, name in _name_by_stem(automations).items():
         path = f"{AUTOMATIONS}/{stem}/{AUTOMATION_FILE}"
-        files[path] = _automation_file(automations[name], stem, name_by_uid, state.default_runner)
+        files[path] = _automation_file(automations[name], stem, name_by_uid, references, state.default_runner)
     return files
 
 
@@ -82,13 +85,19 @@ def _webhook_file(webhook: Webhook, stem: str, schema_url: str) -> str:
     return _text([f"# yaml-language-server: $schema={schema_url}", *lines_of(content)])
 
 
-def _automation_file(automation: Automation, stem: str, name_by_uid: Mapping[str, str], default_runner: str) -> str:
+def _automation_file(
+    automation: Automation,
+    stem: str,
+    name_by_uid: Mapping[str, str],
+    references: Mapping[WebhookUid, str],
+    default_runner: str,
+) -> str:
     if parts := automation.unreadable_parts:
         raise Conflict(
             f"The stored {' and '.join(parts)} of automation {automation.name!r} can't be read. Replace all of it, and "
             "then export. Nothing was written."
         )
-    content = automation.spec.as_json()
+    content = with_webhook_ids(automation.spec, references).as_json()
     del content["prompt"]
     if automation.name == stem:
         del content["name"]
@@ -133,7 +142,8 @@ def _refuse_unfaithful(files: Mapping[str, str], state: State) -> None:
         for path, text in part.items()
         if len(text) > limit
     ]
-    definitions = read_definitions(Files(webhooks, automations))
+    uid_by_name = {name: webhook.uid for name, webhook in state.live_webhooks_by_name().items()}
+    definitions = read_definitions(Files(webhooks, automations), uid_by_name)
     problems += definitions.problems
     # That files take over the factory is not a difference.
     plan = plan_of(definitions, replace(state, defined_by_files=True))

@@ -4,7 +4,7 @@ import json
 from importlib import resources
 from typing import Any
 
-from hookmill.definitions.keys import WEBHOOK_FIELDS
+from hookmill.definitions.keys import REFERENCE, WEBHOOK_FIELDS
 from hookmill.domain import spec
 from hookmill.domain.automation import AutomationWithoutPrompt
 from hookmill.domain.definition_run import DefinitionKind
@@ -35,6 +35,7 @@ def schema(kind: DefinitionKind) -> bytes:
             name: _without_null(field) | document["properties"].get(name, {}) for name, field in fields.items()
         }
         uids = components["DeliveryFilter"]["properties"]["webhook_ids"]
+        uids["items"]["pattern"] += f"|^{REFERENCE}."
         # As in payload filters, a list is short for `in`.
         condition = {"type": "object", "properties": {"in": uids}, "required": ["in"], "additionalProperties": False}
         components["DeliveryFilter"]["properties"]["webhook_ids"] = {"anyOf": [uids, condition]}

@@ -4,10 +4,12 @@ Only this module maps a webhook's keys to the domain's fields. An automation's k
 """
 
 import re
+from hashlib import sha256
 from typing import Final
 
 from hookmill.domain.automation import AutomationWithoutPrompt
 from hookmill.domain.errors import Fault
+from hookmill.domain.ids import WebhookUid
 from hookmill.domain.json_pointer import pointer_to, steps_of
 from hookmill.domain.webhook import WebhookSpec
 
@@ -27,6 +29,23 @@ def fault_in_file(fault: Fault) -> Fault:
     if not field:
         return fault
     return Fault(pointer_to([key_of(field), *others]), fault.message.replace(field, key_of(field)))
+
+
+REFERENCE: Final = "webhook:"
+"""The prefix of a webhook's name where a file could also have its uid."""
+
+
+def new_uid(name: str) -> WebhookUid:
+    """Stands for the uid of a webhook with this name until an apply has created it. No webhook has such a uid."""
+    return WebhookUid(f"{_NEW}{sha256(name.encode()).hexdigest()[:32]}")
+
+
+def is_new(uid: WebhookUid) -> bool:
+    """Whether it stands for the uid of a webhook that does not exist yet."""
+    return uid.startswith(_NEW)
+
+
+_NEW: Final = "wh_new-"
 
 
 AUTOMATION_KEYS: Final = AutomationWithoutPrompt.__struct_fields__

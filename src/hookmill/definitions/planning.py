@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from msgspec import structs
 
-from hookmill.definitions.keys import WEBHOOK_FIELDS, key_of
+from hookmill.definitions.keys import REFERENCE, WEBHOOK_FIELDS, is_new, key_of, new_uid
 from hookmill.definitions.problem import Problem
 from hookmill.definitions.reading import (
     AutomationDefinition,
@@ -19,7 +19,14 @@ from hookmill.definitions.reading import (
     WebhookDefinition,
     normalized_prompt,
 )
-from hookmill.domain.automation import STORED_PARTS, Automation, AutomationSpec, DeliveryFilter, changed_fields
+from hookmill.domain.automation import (
+    STORED_PARTS,
+    Automation,
+    AutomationSpec,
+    DeliveryFilter,
+    WebhookTrigger,
+    changed_fields,
+)
 from hookmill.domain.definition_run import DefinitionKind
 from hookmill.domain.ids import WebhookUid
 from hookmill.domain.webhook import AUTHENTICATION_FIELDS, Webhook, WebhookSpec, WebhookState
@@ -145,8 +152,10 @@ def plan_of(definitions: Definitions, state: State) -> Plan:
     webhook_steps = [
         _webhook_step(definition, live_webhooks.get(definition.name)) for definition in definitions.webhooks
     ]
+    names = {new_uid(definition.name): f"{REFERENCE}{definition.name}" for definition in definitions.webhooks}
     automation_steps = [
-        _automation_step(definition, automations.get(definition.name), state) for definition in definitions.automations
+        _automation_step(definition, automations.get(definition.name), state, names)
+        for definition in definitions.automations
     ]
     webhook_removals = _removal_steps(
         DefinitionKind.WEBHOOK, definitions.webhooks, {name: webhook.uid for name, webhook in live_webhooks.items()}
@@ -212,9 +221,12 @@ def webhook_settings(webhook: WebhookSpec) -> dict[str, Any]:
     return {key: list(value) if isinstance(value, tuple) else value for key, value in settings.items()}
 
 
-def _automation_step(definition: AutomationDefinition, existing: Automation | None, state: State) -> Step | None:
+def _automation_step(
+    definition: AutomationDefinition, existing: Automation | None, state: State, names: Mapping[WebhookUid, str]
+) -> Step | None:
+    """`names`: how the plan shows the webhooks that have no uid yet."""
     spec = applied_spec(definition, existing, state.default_runner)
-    after = {**spec.as_json(), "enabled": spec.enabled}
+    after = {**with_webhook_ids(spec, names).as_json(), "enabled": spec.enabled}
     if existing is None:
         return Step(
             action=PlannedAction.CREATE,
@@ -248,6 +260,25 @@ def applied_spec(definition: AutomationDefinition, existing: Automation | None, 
         spec,
         prompt=existing.prompt if is_same_prompt else spec.prompt,
         enabled=existing.enabled if definition.enabled is None else definition.enabled,
+    )
+
+
+def with_webhook_ids(spec: AutomationSpec, replacements: Mapping[WebhookUid, str]) -> AutomationSpec:
+    """The spec with other ids of some webhooks."""
+    return structs.replace(
+        spec,
+        triggers=tuple(
+            structs.replace(
+                trigger,
+                filter=structs.replace(
+                    trigger.filter,
+                    webhook_ids=tuple(WebhookUid(replacements.get(uid, uid)) for uid in trigger.filter.webhook_ids),
+                ),
+            )
+            if isinstance(trigger, WebhookTrigger)
+            else trigger
+            for trigger in spec.triggers
+        ),
     )
 
 
@@ -361,6 +392,8 @@ def _warnings(
                 pointer = f"/triggers/{trigger_index}/filter/webhook_ids/{uid_index}"
                 uses_by_uid.setdefault(uid, []).append((automation, pointer))
     for uid, uses in uses_by_uid.items():
+        if is_new(uid):
+            continue
         reason = _inactive_reason(uid, webhooks_by_uid.get(uid), removed_ids, enabled_by_uid, state)
         if reason is not None:
             first_automation, pointer = uses[0]

@@ -15,9 +15,12 @@ import msgspec
 from hookmill.definitions.folder import Files, stem_of
 from hookmill.definitions.keys import (
     AUTOMATION_KEYS,
+    REFERENCE,
     WEBHOOK_FIELDS,
     fault_in_file,
+    is_new,
     key_of,
+    new_uid,
 )
 from hookmill.definitions.mapping import MappingReader, ProblemReporter, mapping_reader
 from hookmill.definitions.nodes import ListNode, MappingNode, Node, ScalarNode, compose, node_at, place_at, to_json
@@ -91,9 +94,10 @@ def read_definitions(files: Files, uid_by_name: Mapping[str, str] | None = None)
         _webhook(content, ProblemReporter(file, problems, warnings), file)
         for file, content in files.webhook_contents.items()
     ]
-    hints = _UidHints({stem_of(file) for file in files.webhook_contents}, uid_by_name)
+    names_in_files = {*map(stem_of, files.webhook_contents), *(webhook.name for webhook in webhooks if webhook)}
+    names = _WebhookNames(names_in_files, uid_by_name or {})
     automations = [
-        _automation(content, ProblemReporter(file, problems, warnings), file, hints)
+        _automation(content, ProblemReporter(file, problems, warnings), file, names)
         for file, content in files.automation_contents.items()
     ]
     usable_webhooks = tuple(webhook for webhook in webhooks if webhook is not None)
@@ -137,6 +141,11 @@ def problems_beyond_contract(definitions: Definitions) -> list[Problem]:
             filter_pointer = f"/triggers/{index}/filter"
             if conditions.event:
                 problems.append(automation.problem(f"{filter_pointer}/event", _NO_EVENT_TYPES))
+            problems += [
+                automation.problem(f"{filter_pointer}/webhook_ids/{number}", _NO_NAMES)
+                for number, uid in enumerate(conditions.webhook_ids)
+                if is_new(uid)
+            ]
             if conditions.payload is not None:
                 problems += [
                     automation.problem(f"{filter_pointer}/payload{pointer}", f"{pointer}: {_BEYOND_CONTRACT}")
@@ -148,6 +157,7 @@ def problems_beyond_contract(definitions: Definitions) -> list[Problem]:
 _NO_POLICIES: Final = "The contract has no run policies. Remove this key."
 _NO_OPTIONS: Final = "The contract has no run options. Remove this key."
 _NO_SCHEDULE_OPTIONS: Final = "Other implementations have schedules without this key. Remove it."
+_NO_NAMES: Final = "The contract has only uids here. Write the webhook's uid."
 _NO_EVENT_TYPES: Final = "The contract has no event types in filters. Use a condition on the payload instead."
 _BEYOND_CONTRACT: Final = f"This operator is not one of the contract's, which are {', '.join(CONTRACT_OPERATORS)}."
 
@@ -217,7 +227,7 @@ _UNREADABLE: Final = object()
 
 
 def _automation(
-    content: bytes, reporter: ProblemReporter, file: str, hints: "_UidHints"
+    content: bytes, reporter: ProblemReporter, file: str, names: "_WebhookNames"
 ) -> AutomationDefinition | None:
     text = text_of(content, reporter)
     parts = split_front_matter(text, reporter) if text is not None else None
@@ -246,7 +256,7 @@ def _automation(
     name, enabled = _name(mapping, "automation", file), mapping.boolean("enabled")
     source = {key: to_json(node) for key in AUTOMATION_KEYS if (node := mapping.value_node(key)) is not None}
     source |= {"name": name, "enabled": enabled, "prompt": normalized_prompt(prompt_text)}
-    source["triggers"] = _with_defaults_of_files(source.get("triggers"), name)
+    source["triggers"] = _with_defaults_of_files(source.get("triggers"), name, names)
     try:
         spec = read(AutomationSpec, source)
     except Invalid as error:
@@ -255,7 +265,7 @@ def _automation(
             if fault.pointer == "/prompt":
                 reporter.report(Place(prompt_line, 1), fault.message)
             elif fault.pointer[1:] not in mapping.already_reported_keys:
-                pointer, message = _pointer_and_message(fault, source, hints)
+                pointer, message = _pointer_and_message(fault, source, names)
                 reporter.report(place_at(mapping.node, pointer), message)
         return None
     if reporter.count:
@@ -316,25 +326,35 @@ def _report_same_names(kind: str, definitions: Sequence[Definition], problems: l
 
 
 @dataclass(frozen=True, slots=True)
-class _UidHints:
-    """Hints for an author who wrote a webhook's name instead of its uid."""
+class _WebhookNames:
+    """The webhooks that an automation can name."""
 
-    webhook_stems: set[str]
-    """The stems of the webhooks' files: their names, unless the key `name` sets another one."""
-    uid_by_name: Mapping[str, str] | None
-    """The uids of the factory's webhooks; None if there is no factory."""
+    in_files: set[str]
+    """The names that files define, and the names of the files themselves."""
+    uid_by_name: Mapping[str, str]
+    """The uids of the factory's webhooks; empty without a factory."""
 
-    def hint_for(self, text: str) -> str:
-        if self.uid_by_name is not None and text in self.uid_by_name:
-            return f"Write its uid: {self.uid_by_name[text]}."
-        if text in self.webhook_stems:
-            return "A webhook gets its uid at the first apply. Apply its file, and write the uid that apply prints."
-        return "`hookmill webhook list` shows the uids."
+    def resolved(self, item: Any) -> Any:
+        """The uid, if the item is `webhook:NAME` with a known name. Every other item stays."""
+        if not isinstance(item, str) or not item.startswith(REFERENCE):
+            return item
+        name = item.removeprefix(REFERENCE)
+        return self.uid_by_name.get(name) or (new_uid(name) if name in self.in_files else item)
+
+    def message_for(self, text: str) -> str:
+        """Why the text selects no webhook."""
+        known = {*self.in_files, *self.uid_by_name}
+        if text.startswith(REFERENCE):
+            closest = closest_name(text.removeprefix(REFERENCE), known)
+            hint = f"Did you mean {REFERENCE}{closest}?" if closest is not None else "Add a file for it."
+            return f"There is no webhook named {text.removeprefix(REFERENCE)[:100]!r}. {hint}"
+        hint = f"Write {REFERENCE}{text}." if text in known else f"Write {REFERENCE} and its name."
+        return f"{text[:40]!r} is not a webhook's uid (wh_…). {hint}"
 
 
-def _with_defaults_of_files(triggers: Any, automation_name: str) -> Any:
+def _with_defaults_of_files(triggers: Any, automation_name: str, names: _WebhookNames) -> Any:
     """The triggers as in the API. In files, null counts as an absent key, a schedule without a name has that of the
-    automation, and `in` is allowed before the uids of webhooks, as in payload filters."""
+    automation, webhooks can be named, and `in` is allowed before their uids, as in payload filters."""
     if not isinstance(triggers, list):
         return triggers
     for number, trigger in enumerate(triggers):
@@ -345,6 +365,9 @@ def _with_defaults_of_files(triggers: Any, automation_name: str) -> Any:
             match parts.get("filter"):
                 case {"webhook_ids": {"in": uids, **others}, **conditions} if not others:
                     parts["filter"] = conditions | {"webhook_ids": uids}
+            match parts.get("filter"):
+                case {"webhook_ids": [*items], **conditions}:
+                    parts["filter"] = conditions | {"webhook_ids": [names.resolved(item) for item in items]}
             triggers[number] = parts
     return triggers
 
@@ -353,12 +376,12 @@ def _without_null(part: Any) -> Any:
     return {key: value for key, value in part.items() if value is not None} if isinstance(part, dict) else part
 
 
-def _pointer_and_message(fault: Fault, source: Json, hints: _UidHints) -> tuple[str, str]:
+def _pointer_and_message(fault: Fault, source: Json, names: _WebhookNames) -> tuple[str, str]:
     """What an author of files learns about a fault."""
     steps = steps_of(fault.pointer)
     match steps, value_at(source, steps):
         case [["triggers", _, "filter", "webhook_ids", _], str(text)]:
-            return fault.pointer, f"{text[:40]!r} is not a webhook's uid (wh_…). {hints.hint_for(text)}"
+            return fault.pointer, names.message_for(text)
         case [["triggers", _], {"provider": str(provider)}]:
             return f"{fault.pointer}/provider", _unsupported_provider_message(provider)
     return fault.pointer, fault.message
