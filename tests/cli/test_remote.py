@@ -144,7 +144,7 @@ def test_server_without_a_key_is_refused(data_dir, hookmill, url):
         "verify",
         "doctor",
         "keys show",
-        "webhook list",
+        "automation list",
     ],
 )
 def test_commands_that_need_the_host_refuse_a_server(data_dir, hookmill, url, command, canary_key):

@@ -95,6 +95,31 @@ alarm destination list --installation --json
 alarm destination test ald_0
 alarm destination remove ald_0 --yes
 alarm destination remove ald_0 --yes --installation
+webhook list
+webhook list --deleted --json
+webhook create new
+webhook create new
+webhook create signed --mode signature --scheme github --json
+webhook create provider --mode signature --scheme stripe
+webhook create odd --scheme github
+webhook create limited --allowed-network 192.0.2.0/24 --expect-every 1h --disabled
+webhook show source
+webhook show new --json
+webhook show gone
+webhook change new --name newer --event-header X-Event
+webhook change newer --reset event_header --json
+webhook change newer
+webhook change newer --name source
+webhook disable newer
+webhook enable newer --json
+webhook enable provider
+webhook sync newer
+webhook rotate newer
+webhook rotate provider
+webhook delete newer
+webhook delete newer --yes
+webhook delete limited --yes --json
+webhook delete gone --yes
 delivery list
 delivery list --json
 delivery list --label accepted --webhook source --limit 2

@@ -50,7 +50,7 @@ _COMMANDS: Final = {
 EXIT_ONE_COMMANDS: Final = frozenset({"validate", "plan", "apply", "export"})
 """They end with 1 for wrong usage: 2 would mean changes."""
 CLIENT_COMMANDS: Final = frozenset(
-    {"delivery", "secret", "factory", "member", "key", "alarm", "audit", "plan", "apply", "export"}
+    {"webhook", "delivery", "secret", "factory", "member", "key", "alarm", "audit", "plan", "apply", "export"}
 )
 """They use the API, so they can use the service of another host."""
 _COMMANDS_WITHOUT_SERVICE: Final = frozenset({"scheme", "validate", "login", "context", "mcp"})

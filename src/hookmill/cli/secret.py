@@ -24,7 +24,6 @@ from hookmill.cli.output import (
 from hookmill.domain.text import shown
 
 if TYPE_CHECKING:
-    from hookmill.cli.session import FactorySession
     from hookmill.client.types import SecretJson, WebhookJson
 
 commands = typer.Typer(no_args_is_help=True, help="Team secrets, for webhooks and runs.")
@@ -92,7 +91,7 @@ def show(name: SecretArgument, factory: options.FactoryName = "default", json: o
     """Show which webhooks and automations use a team secret. Its value is never shown."""
     with connected() as client:
         secret = client.show_secret(factory, name)
-        webhooks_to_sync = _unsynced(client.list_webhooks(factory), name)
+        webhooks_to_sync = unsynced(client.list_webhooks(factory), name)
     if json:
         print_json({**secret, "not_synced": [webhook["name"] for webhook in webhooks_to_sync]})
         return
@@ -120,7 +119,7 @@ def replace(
     value = inputs.read_new_secret() if from_stdin else None
     with connected() as client:
         secret = client.replace_secret(factory, name, value=value)
-        webhooks_to_sync = _unsynced(client.list_webhooks(factory), name)
+        webhooks_to_sync = unsynced(client.list_webhooks(factory), name)
     if json:
         print_json({**secret, "not_synced": [webhook["name"] for webhook in webhooks_to_sync]})
         return
@@ -154,16 +153,8 @@ def delete(
     print_line(f"Team secret {name} is deleted.")
 
 
-def unsynced_webhooks(session: FactorySession, secret_name: str) -> list[WebhookJson]:
-    """The factory's webhooks that use an older value of the team secret, for commands that don't use the API yet."""
-    from hookmill.presentation.view import plain
-    from hookmill.presentation.webhook import WebhookView
-
-    webhooks = session.management.webhooks.all(session.may)
-    return _unsynced((plain(WebhookView.of(session.management, webhook)) for webhook in webhooks), secret_name)
-
-
-def _unsynced(webhooks: Iterable[WebhookJson], secret_name: str) -> list[WebhookJson]:
+def unsynced(webhooks: Iterable[WebhookJson], secret_name: str) -> list[WebhookJson]:
+    """The webhooks that use an older value of the team secret."""
     return [
         webhook for webhook in webhooks if webhook["secret_name"] == secret_name and not webhook["secret_is_current"]
     ]

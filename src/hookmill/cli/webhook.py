@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, assert_never
 import typer
 
 from hookmill.cli import inputs, options
+from hookmill.cli.connection import connected
 from hookmill.cli.output import (
     Column,
     command_line,
@@ -20,19 +21,15 @@ from hookmill.cli.output import (
     print_table,
     utc_with_zone,
 )
-from hookmill.cli.secret import print_unsynced, unsynced_webhooks
-from hookmill.cli.session import FactorySession, factory_session
+from hookmill.cli.secret import print_unsynced, unsynced
 from hookmill.domain import spec
-from hookmill.domain.networks import EVERY_CLIENT_IS_THE_PROXY
-from hookmill.domain.sample import curl_line
+from hookmill.domain.errors import NotFound
 from hookmill.domain.text import shown
-from hookmill.domain.webhook import TOKEN_PLACEHOLDER, AuthMode, Webhook, WebhookSpec, WebhookState
-from hookmill.presentation.view import plain
-from hookmill.presentation.webhook import WebhookView, WebhookWithSecretView
+from hookmill.domain.webhook import TOKEN_PLACEHOLDER, AuthMode, WebhookSpec, command_argument
 
 if TYPE_CHECKING:
-    from hookmill.domain.automation import Automation
-    from hookmill.management import WebhookWithSecret
+    from hookmill.client import Client
+    from hookmill.client.types import AutomationInListJson, WebhookJson, WebhookWithSecretJson
 
 commands = typer.Typer(no_args_is_help=True, help="Webhooks: the URLs that senders post to.")
 
@@ -84,28 +81,24 @@ def create(
     """Create a webhook. A generated secret is printed only once."""
     source = _given_fields(locals())
     secret = inputs.read_new_secret() if secret_from_stdin else None
-    with factory_session(factory) as session:
-        created = session.management.webhooks.create(session.may, source, secret)
-        view = WebhookWithSecretView.showing_secret(session.management, created, is_generated=secret is None)
-        _warn_of_hidden_clients(session, created.webhook)
-        url = session.management.webhooks.url(created.webhook)
-    webhook = created.webhook
+    with connected() as client:
+        webhook = client.create_webhook(factory, **source, secret=secret)
+    _print_warnings(webhook)
     if json:
-        print_json(view)
+        print_json(webhook)
         return
-    if not webhook.has_secret:
-        _print_without_secret(created, factory)
+    if not webhook["has_secret"]:
+        _print_without_secret(webhook, factory)
         return
-    state = "ready" if webhook.state is WebhookState.ENABLED else "created, but disabled: senders get 404"
-    print_line(f"Webhook {shown(webhook.name)} is {state}.")
+    state = "ready" if webhook["enabled"] else "created, but disabled: senders get 404"
+    print_line(f"Webhook {shown(webhook['name'])} is {state}.")
     print_line()
-    if secret is None and created.secret is not None:
-        _print_with_secret(created)
+    if webhook["secret"] is not None:
+        _print_with_secret(webhook, webhook["secret"])
     else:
-        _print_with_hidden_secret(webhook, url, is_supplied=secret is not None)
-        print_line(f"To send a sample: {command_line(f'send {webhook.command_argument}', factory)}")
-    if webhook.state is WebhookState.DISABLED:
-        print_line(f"To accept deliveries: {command_line(f'webhook enable {webhook.command_argument}', factory)}")
+        _print_with_hidden_secret(webhook, is_supplied=secret is not None)
+        print_line(f"To send a sample: {command_line(f'send {_argument(webhook)}', factory)}")
+    _print_how_to_enable(webhook, factory)
 
 
 @commands.command("list")
@@ -115,11 +108,11 @@ def list_webhooks(
     json: options.AsJson = False,
 ) -> None:
     """List the factory's webhooks."""
-    with factory_session(factory) as session:
-        webhooks = session.management.webhooks.all(session.may, with_deleted=deleted)
-        if json:
-            print_json({"items": [WebhookView.of(session.management, webhook) for webhook in webhooks]})
-            return
+    with connected() as client:
+        webhooks = list(client.list_webhooks(factory, deleted=deleted))
+    if json:
+        print_json({"items": webhooks})
+        return
     if not webhooks:
         print_line(
             f"Factory {shown(factory)} has no webhooks yet. Create one: {command_line('webhook create NAME', factory)}"
@@ -132,42 +125,35 @@ def list_webhooks(
             Column("MODE", no_wrap=True),
             Column("STATE", no_wrap=True),
         ],
-        [(webhook.name, webhook.uid, webhook.auth_mode.value, _state_text(webhook)) for webhook in webhooks],
+        [(webhook["name"], webhook["uid"], webhook["auth_mode"], _state_text(webhook)) for webhook in webhooks],
     )
 
 
 @commands.command()
 def show(name_or_uid: WebhookArgument, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
     """Show one webhook, and which automations select it."""
-    with factory_session(factory) as session:
-        webhook = session.management.webhooks.get(session.may, name_or_uid)
-        selecting_automations = [
-            automation
-            for automation in session.management.automations.all(session.may)
-            if webhook.uid in automation.selected_webhook_uids()
-        ]
-        view = WebhookView.of(session.management, webhook)
-        _warn_of_hidden_clients(session, webhook)
+    with connected() as client:
+        webhook = _find(client, factory, name_or_uid)
+        automations = [each for each in client.list_automations(factory) if webhook["uid"] in _selected_by(each)]
+    _print_warnings(webhook)
     if json:
-        print_json(plain(view) | {"automations": [automation.name for automation in selecting_automations]})
+        print_json({**webhook, "automations": [automation["name"] for automation in automations]})
         return
-    pairs = [
-        ("Webhook", shown(webhook.name)),
-        ("UID", webhook.uid),
-        ("State", _state_text(webhook)),
-        ("Mode", webhook.auth_mode.value),
-        ("URL", view.url),
-        ("Secret", f"{webhook.secret_name} ({_secret_state(webhook, factory)})"),
-    ]
-    pairs += _field_texts(webhook, webhook.spec.as_json().keys() - {"name", "auth_mode", "secret_name", "enabled"})
-    pairs.append(("Created", utc_with_zone(webhook.created_at)))
-    pairs.append(
-        (
-            "Automations",
-            ", ".join(_automation_label(automation) for automation in selecting_automations) or "none selects it",
-        )
+    own_lines = {"name", "auth_mode", "secret_name", "enabled"}
+    fields = [name for name in WebhookSpec.__struct_fields__ if name not in own_lines and _value(webhook, name)]
+    print_fields(
+        [
+            ("Webhook", shown(webhook["name"])),
+            ("UID", webhook["uid"]),
+            ("State", _state_text(webhook)),
+            ("Mode", webhook["auth_mode"]),
+            ("URL", webhook["url"]),
+            ("Secret", f"{webhook['secret_name']} ({_secret_state(webhook, factory)})"),
+            *_field_texts(webhook, fields),
+            ("Created", utc_with_zone(webhook["created_at"])),
+            ("Automations", ", ".join(map(_automation_label, automations)) or "none selects it"),
+        ]
     )
-    print_fields(pairs)
 
 
 @commands.command()
@@ -212,33 +198,31 @@ def change(
     changes = given | dict.fromkeys(reset or ())
     if not changes or given.keys() & set(reset or ()):
         raise typer.BadParameter("give the new value of at least one field, or reset it, but not both")
-    with factory_session(factory) as session:
-        webhook = session.management.webhooks.change(session.may, name_or_uid, changes)
-        view = WebhookView.of(session.management, webhook)
-        _warn_of_hidden_clients(session, webhook)
+    with connected() as client:
+        webhook = client.change_webhook(factory, _find(client, factory, name_or_uid)["uid"], **changes)
+    _print_warnings(webhook)
     if json:
-        print_json(view)
+        print_json(webhook)
         return
-    print_line(f"Webhook {shown(webhook.name)} ({webhook.uid}) is changed.")
+    print_line(f"Webhook {shown(webhook['name'])} ({webhook['uid']}) is changed.")
     print_fields(_field_texts(webhook, changes))
 
 
 @commands.command()
 def sync(name_or_uid: WebhookArgument, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
     """Use the newest value of the team secret. The previous value stops working immediately."""
-    with factory_session(factory) as session:
-        before = session.management.webhooks.get(session.may, name_or_uid)
-        webhook = session.management.webhooks.sync(session.may, before.uid)
-        view = WebhookView.of(session.management, webhook)
+    with connected() as client:
+        before = _find(client, factory, name_or_uid)
+        webhook = client.sync_webhook(factory, before["uid"])
     if json:
-        print_json(view)
+        print_json(webhook)
         return
-    if before.secret_is_current:
-        print_line(f"Webhook {shown(webhook.name)} already uses the newest value of team secret {webhook.secret_name}.")
+    name, secret_name = shown(webhook["name"]), webhook["secret_name"]
+    if before["secret_is_current"]:
+        print_line(f"Webhook {name} already uses the newest value of team secret {secret_name}.")
         return
-    print_line(f"Webhook {shown(webhook.name)} now uses only the newest value of team secret {webhook.secret_name}.")
-    if webhook.state is WebhookState.DISABLED:
-        print_line(f"To accept deliveries: {command_line(f'webhook enable {webhook.command_argument}', factory)}")
+    print_line(f"Webhook {name} now uses only the newest value of team secret {secret_name}.")
+    _print_how_to_enable(webhook, factory)
 
 
 @commands.command()
@@ -250,26 +234,23 @@ def rotate(
 ) -> None:
     """Replace the secret. The old one stops working immediately. A generated secret is printed only once."""
     secret = inputs.read_new_secret() if secret_from_stdin else None
-    with factory_session(factory) as session:
-        had_secret = session.management.webhooks.get(session.may, name_or_uid).has_secret
-        rotated = session.management.webhooks.rotate(session.may, name_or_uid, secret)
-        view = WebhookWithSecretView.showing_secret(session.management, rotated, is_generated=secret is None)
-        others_to_sync = unsynced_webhooks(session, rotated.webhook.secret_name)
-    webhook = rotated.webhook
+    with connected() as client:
+        before = _find(client, factory, name_or_uid)
+        webhook = client.rotate_webhook(factory, before["uid"], secret=secret)
+        others_to_sync = unsynced(client.list_webhooks(factory), webhook["secret_name"])
     if json:
-        print_json(view)
+        print_json(webhook)
         return
-    if had_secret:
-        print_line(f"Webhook {shown(webhook.name)} has a new secret. The old one no longer works.")
+    if before["has_secret"]:
+        print_line(f"Webhook {shown(webhook['name'])} has a new secret. The old one no longer works.")
     else:
-        print_line(f"Webhook {shown(webhook.name)} now has its secret.")
-    if secret is None:
+        print_line(f"Webhook {shown(webhook['name'])} now has its secret.")
+    if webhook["secret"] is not None:
         print_line()
-        _print_with_secret(rotated)
-    if webhook.state is WebhookState.DISABLED:
-        print_line(f"To accept deliveries: {command_line(f'webhook enable {webhook.command_argument}', factory)}")
+        _print_with_secret(webhook, webhook["secret"])
+    _print_how_to_enable(webhook, factory)
     if others_to_sync:
-        print_line(f"Other webhooks use team secret {webhook.secret_name} too.")
+        print_line(f"Other webhooks use team secret {webhook['secret_name']} too.")
         print_unsynced(others_to_sync, factory)
 
 
@@ -282,16 +263,33 @@ def delete(
 ) -> None:
     """Delete a webhook. Its URL answers 404 permanently. Its log is removed after 7 days."""
     inputs.require_yes_with_json(json, yes)
-    with factory_session(factory) as session:
-        webhook = session.management.webhooks.get(session.may, name_or_uid)
-        if not yes and webhook.state is not WebhookState.DELETED:
-            confirm(f"Delete webhook {webhook.name} ({webhook.uid})? Its URL stops working permanently.")
-        webhook = session.management.webhooks.delete(session.may, webhook.uid)
-        view = WebhookView.of(session.management, webhook)
+    with connected() as client:
+        webhook = _find(client, factory, name_or_uid)
+        if not yes and webhook["state"] != "deleted":
+            confirm(f"Delete webhook {webhook['name']} ({webhook['uid']})? Its URL stops working permanently.")
+        client.delete_webhook(factory, webhook["uid"])
+        webhook = client.show_webhook(factory, webhook["uid"])
     if json:
-        print_json(view)
+        print_json(webhook)
         return
-    print_line(f"Webhook {shown(webhook.name)} ({webhook.uid}) is deleted. Senders get 404.")
+    print_line(f"Webhook {shown(webhook['name'])} ({webhook['uid']}) is deleted. Senders get 404.")
+
+
+def _find(client: Client, factory: str, name_or_uid: str) -> WebhookJson:
+    """The webhook with this uid, or the one with this name that is not deleted. Raises `NotFound`."""
+    webhooks = client.list_webhooks(factory, deleted=name_or_uid.startswith("wh_"))
+    for webhook in webhooks:
+        if name_or_uid == webhook["uid"] or (name_or_uid == webhook["name"] and webhook["state"] != "deleted"):
+            return webhook
+    raise NotFound(
+        f"Factory {factory!r} has no webhook {name_or_uid[:100]!r}. `hookmill webhook list` shows them, and with "
+        "--deleted also those that were deleted."
+    )
+
+
+def _argument(webhook: WebhookJson | WebhookWithSecretJson) -> str:
+    """The webhook as the argument of a command."""
+    return command_argument(webhook["name"], webhook["uid"])
 
 
 def _given_fields(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -304,10 +302,14 @@ def _given_fields(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _field_texts(webhook: Webhook, fields: Container[str]) -> list[tuple[str, str]]:
+def _value(webhook: WebhookJson, name: str) -> Any:
+    return webhook[name]  # type: ignore[literal-required]  # a field of the spec
+
+
+def _field_texts(webhook: WebhookJson, fields: Container[str]) -> list[tuple[str, str]]:
     """The labels and values of these fields of `WebhookSpec`, in its order."""
     return [
-        (spec.title(_FIELDS, name), _field_text(getattr(webhook, name)))
+        (spec.title(_FIELDS, name), _field_text(_value(webhook, name)))
         for name in WebhookSpec.__struct_fields__
         if name in fields
     ]
@@ -315,9 +317,9 @@ def _field_texts(webhook: Webhook, fields: Container[str]) -> list[tuple[str, st
 
 def _field_text(value: Any) -> str:
     match value:
-        case None | ():
+        case None | []:
             return "not set"
-        case tuple():
+        case list():
             return ", ".join(value)
         case str():
             return shown(value)
@@ -325,91 +327,103 @@ def _field_text(value: Any) -> str:
             return dumps(value)
 
 
-def _warn_of_hidden_clients(session: FactorySession, webhook: Webhook) -> None:
-    if webhook.allowed_networks and session.settings.lacks_trusted_proxies():
-        print_error(f"Warning: {EVERY_CLIENT_IS_THE_PROXY}")
+def _print_warnings(webhook: WebhookJson | WebhookWithSecretJson) -> None:
+    for warning in webhook["warnings"]:
+        print_error(f"Warning: {warning}")
 
 
 def _set_enabled(name_or_uid: str, factory: str, json: bool, *, enabled: bool) -> None:
-    with factory_session(factory) as session:
-        webhook = session.management.webhooks.set_enabled(session.may, name_or_uid, enabled)
-        view = WebhookView.of(session.management, webhook)
+    with connected() as client:
+        webhook = client.change_webhook(factory, _find(client, factory, name_or_uid)["uid"], enabled=enabled)
     if json:
-        print_json(view)
+        print_json(webhook)
         return
     if not enabled:
         effect = "Senders get 404. Its log and automations stay."
-    elif webhook.secret_is_current:
-        effect = f"Deliveries with the newest value of {webhook.secret_name} are accepted."
+    elif webhook["secret_is_current"]:
+        effect = f"Deliveries with the newest value of {webhook['secret_name']} are accepted."
     else:
-        sync_command = command_line(f"webhook sync {webhook.command_argument}", factory)
-        effect = f"It uses an older value of {webhook.secret_name}. To use the newest: {sync_command}"
-    print_line(f"Webhook {shown(webhook.name)} ({webhook.uid}) is {webhook.state.value}. {effect}")
+        sync_command = command_line(f"webhook sync {_argument(webhook)}", factory)
+        effect = f"It uses an older value of {webhook['secret_name']}. To use the newest: {sync_command}"
+    print_line(f"Webhook {shown(webhook['name'])} ({webhook['uid']}) is {webhook['state']}. {effect}")
 
 
-def _print_with_secret(result: WebhookWithSecret) -> None:
+def _print_how_to_enable(webhook: WebhookJson | WebhookWithSecretJson, factory: str) -> None:
+    if not webhook["enabled"]:
+        print_line(f"To accept deliveries: {command_line(f'webhook enable {_argument(webhook)}', factory)}")
+
+
+def _print_with_secret(webhook: WebhookWithSecretJson, secret: str) -> None:
     """Print the secret and the complete URL, which are shown only once."""
-    print_fields([("UID", result.webhook.uid), ("URL", result.url), ("Secret", result.reveal())])
+    from hookmill.domain.sample import curl_line
+
+    print_fields([("UID", webhook["uid"]), ("URL", webhook["url"]), ("Secret", secret)])
     print_line()
-    print_line(f"Save the secret now: it is not shown again. It is stored as team secret {result.webhook.secret_name}.")
-    if (sample := curl_line(result.webhook.auth_mode, result.url, result.reveal())) is not None:
-        is_enabled = result.webhook.state is WebhookState.ENABLED
-        print_line("A sample delivery:" if is_enabled else "A sample delivery, after you enable the webhook:")
+    print_line(f"Save the secret now: it is not shown again. It is stored as team secret {webhook['secret_name']}.")
+    if (sample := curl_line(AuthMode(webhook["auth_mode"]), webhook["url"], secret)) is not None:
+        print_line("A sample delivery:" if webhook["enabled"] else "A sample delivery, after you enable the webhook:")
         print_line()
         print_line(sample)
 
 
-def _print_with_hidden_secret(webhook: Webhook, url: str, *, is_supplied: bool) -> None:
+def _print_with_hidden_secret(webhook: WebhookWithSecretJson, *, is_supplied: bool) -> None:
     """Print a webhook whose secret was supplied or existed before. The secret is not shown."""
     origin = "the supplied one, stored as team secret" if is_supplied else "the value of team secret"
-    print_fields([("UID", webhook.uid), ("URL", url), ("Secret", f"{origin} {webhook.secret_name} (not shown)")])
+    secret = f"{origin} {webhook['secret_name']} (not shown)"
+    print_fields([("UID", webhook["uid"]), ("URL", webhook["url"]), ("Secret", secret)])
     print_line()
-    match webhook.auth_mode:
-        case AuthMode.TOKEN:
+    match webhook["auth_mode"]:
+        case "token":
             print_line("Senders send the secret in a header of each delivery: Authorization: Bearer SECRET.")
-        case AuthMode.URL_TOKEN:
+        case "url_token":
             print_line(f"Senders post to the URL with the secret in place of {TOKEN_PLACEHOLDER}.")
-        case AuthMode.SIGNATURE:
+        case "signature":
             print_line("Senders sign each delivery with the secret.")
-        case _:
-            assert_never(webhook.auth_mode)
+        case mode:
+            assert_never(mode)
 
 
-def _print_without_secret(created: WebhookWithSecret, factory: str) -> None:
+def _print_without_secret(webhook: WebhookWithSecretJson, factory: str) -> None:
     """Print a webhook that waits for its secret: the provider makes it, and needs the URL first."""
-    webhook = created.webhook
-    print_line(f"Webhook {shown(webhook.name)} is created, but disabled until it has the provider's secret.")
+    print_line(f"Webhook {shown(webhook['name'])} is created, but disabled until it has the provider's secret.")
     print_line()
-    print_fields([("UID", webhook.uid), ("URL", created.url)])
+    print_fields([("UID", webhook["uid"]), ("URL", webhook["url"])])
     print_line()
-    print_line(f"How to set up the provider: {command_line(f'scheme show {webhook.signature_scheme}')}")
+    scheme_command = command_line(f"scheme show {webhook['signature_scheme']}")
+    print_line(f"How to set up the provider: {scheme_command}")
     print_line(
         "Give the URL to the provider. Then supply its signing secret (at a prompt or from a pipe), "
         "and enable the webhook:"
     )
     print_line()
-    print_line(f"  {command_line(f'webhook rotate {webhook.command_argument} --secret-from-stdin', factory)}")
-    print_line(f"  {command_line(f'webhook enable {webhook.command_argument}', factory)}")
+    print_line(f"  {command_line(f'webhook rotate {_argument(webhook)} --secret-from-stdin', factory)}")
+    print_line(f"  {command_line(f'webhook enable {_argument(webhook)}', factory)}")
 
 
-def _secret_state(webhook: Webhook, factory: str) -> str:
-    if not webhook.secret_is_current:
-        return f"it has a newer value; to use it: {command_line(f'webhook sync {webhook.command_argument}', factory)}"
-    if not webhook.has_secret:
-        rotate_command = command_line(f"webhook rotate {webhook.uid} --secret-from-stdin", factory)
+def _secret_state(webhook: WebhookJson, factory: str) -> str:
+    if not webhook["secret_is_current"]:
+        return f"it has a newer value; to use it: {command_line(f'webhook sync {_argument(webhook)}', factory)}"
+    if not webhook["has_secret"]:
+        rotate_command = command_line(f"webhook rotate {webhook['uid']} --secret-from-stdin", factory)
         return f"no value yet; to supply the provider's secret: {rotate_command}"
     return "never shown; rotate replaces it"
 
 
-def _state_text(webhook: Webhook) -> str:
-    if webhook.state is WebhookState.DELETED:
-        return webhook.state.value
-    if not webhook.has_secret:
-        return f"{webhook.state.value}, waiting for the provider's secret"
-    if webhook.secret_is_current:
-        return webhook.state.value
-    return f"{webhook.state.value}, with an older value of its secret"
+def _state_text(webhook: WebhookJson) -> str:
+    if webhook["state"] == "deleted":
+        return "deleted"
+    if not webhook["has_secret"]:
+        return f"{webhook['state']}, waiting for the provider's secret"
+    if webhook["secret_is_current"]:
+        return webhook["state"]
+    return f"{webhook['state']}, with an older value of its secret"
 
 
-def _automation_label(automation: Automation) -> str:
-    return shown(automation.name) if automation.enabled else f"{shown(automation.name)} (disabled)"
+def _selected_by(automation: AutomationInListJson) -> set[str]:
+    """The uids of the webhooks that the automation selects."""
+    triggers: list[Any] = automation["triggers"]
+    return {uid for trigger in triggers for uid in trigger.get("filter", {}).get("webhook_ids", ())}
+
+
+def _automation_label(automation: AutomationInListJson) -> str:
+    return shown(automation["name"]) if automation["enabled"] else f"{shown(automation['name'])} (disabled)"

@@ -786,6 +786,7 @@ class WebhookJson(TypedDict):
     url: str
     has_secret: bool
     secret_is_current: bool
+    warnings: list[str]
     created_at: str
 
 
@@ -806,6 +807,7 @@ class WebhookWithSecretJson(TypedDict):
     url: str
     has_secret: bool
     secret_is_current: bool
+    warnings: list[str]
     created_at: str
     secret: str | None
 

@@ -299,13 +299,17 @@ class Webhook(WebhookSpec, frozen=True, kw_only=True):
 
     @property
     def command_argument(self) -> str:
-        """The webhook as the argument of a command: its name, or its uid if the name needs quotes."""
-        return self.name if _PLAIN_NAME.match(self.name) else self.uid
+        return command_argument(self.name, self.uid)
 
     def ingress_path(self) -> str:
         """The path of the URL, with a placeholder instead of a URL token."""
         token = f"/{TOKEN_PLACEHOLDER}" if self.auth_mode is AuthMode.URL_TOKEN else ""
         return f"{INGRESS_PREFIX}{self.uid}{token}"
+
+
+def command_argument(name: str, uid: str) -> str:
+    """A webhook as the argument of a command: its name, or its uid if the name needs quotes."""
+    return name if _PLAIN_NAME.match(name) else uid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 from hookmill.domain.errors import Conflict, Forbidden, Invalid, LimitReached, NotFound
 from hookmill.domain.ids import SecretId, WebhookUid
+from hookmill.domain.networks import EVERY_CLIENT_IS_THE_PROXY
 from hookmill.domain.permission import Channel, MayManage, MayView
 from hookmill.domain.secret import (
     GENERATED_BYTES,
@@ -198,6 +199,11 @@ class Webhooks(Operations):
     def url(self, webhook: Webhook) -> str:
         """The URL with a placeholder instead of the token, for display."""
         return self._installation.config.public_url + webhook.ingress_path()
+
+    def warnings(self, webhook: Webhook) -> tuple[str, ...]:
+        """Reasons why it may not work as it is meant, one sentence each."""
+        hides_clients = webhook.allowed_networks and self._installation.config.lacks_trusted_proxies
+        return (EVERY_CLIENT_IS_THE_PROXY,) if hides_clients else ()
 
     def secret_for_sending(self, may: MayManage, uid_or_name: str) -> WebhookWithSecret:
         """The webhook and the secret that it uses now, for sample deliveries. Pages and API responses must not show it.

@@ -28,6 +28,7 @@ class WebhookView(View, WebhookSpec, frozen=True, kw_only=True):
     ]
     has_secret: Annotated[bool, Meta(description="False until the provider's secret is supplied.")]
     secret_is_current: Annotated[bool, Meta(description="False if the team secret has a newer value: sync to use it.")]
+    warnings: Annotated[tuple[str, ...], Meta(description="Why it may not work as it is meant.")]
     created_at: Timestamp
 
     @classmethod
@@ -39,6 +40,7 @@ class WebhookView(View, WebhookSpec, frozen=True, kw_only=True):
             url=management.webhooks.url(webhook),
             has_secret=webhook.has_secret,
             secret_is_current=webhook.secret_is_current,
+            warnings=management.webhooks.warnings(webhook),
             created_at=iso(webhook.created_at),
         )
 

@@ -16,7 +16,6 @@ from hookmill.domain import spec
 from hookmill.domain.activity import RATE_LIMIT_ADVICE, RATE_LIMITED
 from hookmill.domain.errors import Conflict, Fault, Forbidden, HookmillError, Invalid, NotFound
 from hookmill.domain.json_pointer import pointer_to, steps_of
-from hookmill.domain.networks import EVERY_CLIENT_IS_THE_PROXY
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.sample import curl_line
 from hookmill.domain.signatures import catalogue
@@ -242,9 +241,7 @@ def _webhook_page(
         else "",
         hookmill_generates_secret=scheme is None or service_makes_secrets(scheme, webhook.signature_scheme),
         options=json.dumps(webhook.signature_options) if webhook.signature_options is not None else None,
-        hidden_clients_warning=EVERY_CLIENT_IS_THE_PROXY
-        if webhook.allowed_networks and management.config.lacks_trusted_proxies
-        else None,
+        warnings=management.webhooks.warnings(webhook),
         form=context.form if section == "change" else texts_of(webhook.spec),
         fields=_fields(),
         settings=_SETTINGS,
