@@ -45,6 +45,7 @@ from hookmill.domain.delivery import (
 from hookmill.domain.errors import ReportFailure, StoreUnavailable
 from hookmill.domain.event import event_type
 from hookmill.domain.ids import DeliveryKey, delivery_id, time_ordered_key
+from hookmill.domain.ingress_webhook import IngressWebhook
 from hookmill.domain.limits import WINDOW_SECONDS
 from hookmill.domain.networks import Address, Network
 from hookmill.domain.trace import (
@@ -56,7 +57,7 @@ from hookmill.domain.trace import (
     delivery_span_id,
     valid_traceparent,
 )
-from hookmill.domain.webhook import AuthMode, IngressWebhook
+from hookmill.domain.webhook import AuthMode
 from hookmill.metrics import DROPPED_ATTEMPTS, Metrics
 from hookmill.store.admission.group_commit import GroupCommit
 from hookmill.store.admission.plan import Acceptance, Plan, Rejection, RunToStart

@@ -9,7 +9,8 @@ import pytest
 from hookmill.domain.authentication import Authentic, Reason, Refused, authenticate, needs_body
 from hookmill.domain.delivery import Attempt
 from hookmill.domain.ids import FactoryId, WebhookUid
-from hookmill.domain.webhook import AuthMode, IngressWebhook
+from hookmill.domain.ingress_webhook import IngressWebhook
+from hookmill.domain.webhook import AuthMode
 
 SECRET = b"S3cret-value_of.43~characters"
 

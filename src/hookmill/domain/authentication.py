@@ -9,12 +9,13 @@ from typing import Final, assert_never
 import msgspec
 
 from hookmill.domain.delivery import Attempt, HandshakeReply
+from hookmill.domain.ingress_webhook import IngressWebhook
 from hookmill.domain.networks import Address, AllowedNetworks
 from hookmill.domain.signatures.doctor import diagnose
 from hookmill.domain.signatures.handshake import handshake_reply
 from hookmill.domain.signatures.reading import SignedRequest
 from hookmill.domain.signatures.verify import Unverified, provider_event_id, verify
-from hookmill.domain.webhook import AuthMode, IngressWebhook
+from hookmill.domain.webhook import AuthMode
 
 _AUTHORIZATION_BYTES_MAX: Final = 8192
 

@@ -2,24 +2,20 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from msgspec import Meta
 
-from hookmill.domain.automation import Subscription
 from hookmill.domain.errors import Fault, Invalid
-from hookmill.domain.event import EventSource
 from hookmill.domain.expect_every import expect_every_seconds, usable_expect_every
 from hookmill.domain.ids import FactoryId, WebhookUid
 from hookmill.domain.name import usable_name
-from hookmill.domain.networks import NETWORKS_MAX, AllowedNetworks, usable_networks
+from hookmill.domain.networks import NETWORKS_MAX, usable_networks
 from hookmill.domain.secret import usable_secret_name
 from hookmill.domain.spec import Spec, read
 
 if TYPE_CHECKING:
-    from hookmill.domain.signatures.rule import SignatureRule
     from hookmill.domain.signatures.scheme import Scheme
 
 TOKEN_PLACEHOLDER: Final = "{token}"
@@ -310,30 +306,3 @@ class Webhook(WebhookSpec, frozen=True, kw_only=True):
 def command_argument(name: str, uid: str) -> str:
     """A webhook as the argument of a command: its name, or its uid if the name needs quotes."""
     return name if _PLAIN_NAME.match(name) else uid
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IngressWebhook:
-    """A webhook as the ingress uses it, with its secret and its subscriptions. It may be disabled or deleted.
-
-    All fields are read in one transaction. A change to the webhook, its secret or its subscriptions increments
-    `revision`. An evaluation is used only if the stored revision is still the same.
-    """
-
-    uid: WebhookUid
-    no: int
-    factory_id: FactoryId
-    revision: int
-    auth_mode: AuthMode
-    accepts_deliveries: bool
-    """Whether it is enabled and has a secret."""
-    secret_digest: bytes
-    """SHA-256 of the secret. Only the token modes use it."""
-    signature_rule: "SignatureRule | None"
-    """The signature scheme and keys, for the mode `signature` only."""
-    delivery_id_header: bytes | None
-    """In lower case, as header names arrive."""
-    event_source: EventSource | None
-    subscriptions: tuple[Subscription, ...]
-    allowed_networks: AllowedNetworks | None = None
-    """None: clients of every network are allowed."""

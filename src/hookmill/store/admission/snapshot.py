@@ -19,9 +19,10 @@ from hookmill.domain.automation import DeliveryFilter, Subscription, filters_of,
 from hookmill.domain.errors import Invalid, ReportFailure, StoreUnavailable
 from hookmill.domain.event import EventSource
 from hookmill.domain.ids import AutomationId, FactoryId, WebhookUid
+from hookmill.domain.ingress_webhook import IngressWebhook
 from hookmill.domain.networks import AllowedNetworks
 from hookmill.domain.run_policy import RunPolicy, policy_from_stored, unreadable_text
-from hookmill.domain.webhook import AuthMode, IngressWebhook, WebhookState
+from hookmill.domain.webhook import AuthMode, WebhookState
 from hookmill.store.bulk import RowStatement
 from hookmill.store.database import Database, Row, Transaction
 from hookmill.store.keys.sealing import KeyRing, WrongKey
