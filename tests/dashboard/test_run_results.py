@@ -41,14 +41,14 @@ def test_results_are_set_kept_with_their_pointers_and_removed(dashboard, manager
 
     def save(version: int, **changes: str) -> list[dict[str, Any]]:
         assert manager.post(path, {**FORM, "version": str(version), **changes}).status == 303
-        options = dashboard.management.automations.get(dashboard.world.may, automation.id).options
+        options = dashboard.management.automations.get(dashboard.world.may, automation.id)
         return [result.as_json() for result in options.results]
 
     page = manager.get(path).body
     kept = save(1, prompt="Something else.", results=text_area(page))
     removed = save(2)
 
-    assert [result.as_json() for result in automation.options.results] == kept == RESULTS
+    assert [result.as_json() for result in automation.results] == kept == RESULTS
     assert "Destinations are github (github), team (slack)." in text_of(page)
     assert removed == []
 

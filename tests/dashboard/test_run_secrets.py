@@ -22,7 +22,7 @@ def test_secret_for_runs_is_created_handed_over_and_removed(dashboard, manager):
     assert (too_short.status, "at least 8 characters" in text_of(too_short.body)) == (422, True)
     assert (missing.status, "no secret for runs named GH_TOKEN" in text_of(missing.body)) == (422, True)
     assert saved.status == 303
-    assert automation.options.as_json() == {"secrets": ["GH_TOKEN", "OTHER_TOKEN=GH_TOKEN"]}
+    assert automation.secrets == ("GH_TOKEN", "OTHER_TOKEN=GH_TOKEN")
     assert 'value="GH_TOKEN OTHER_TOKEN=GH_TOKEN"' in editor
     assert [("deploy" in text_of(page), b"canary-of-gh" in page) for page in pages] == [(True, False)] * 2
     assert "for runs" in text_of(pages[0])

@@ -16,7 +16,7 @@ from tests.mcp.clients import TRANSPORTS, data_of, text_of, with_client
 NOT_TOOLS = {
     "secrets, keys and tokens": """
         create_webhook rotate_webhook sync_webhook list_secrets create_secret show_secret replace_secret delete_secret
-        list_keys create_key revoke_key report_attempt
+        list_keys create_key revoke_key report_attempt create_sign_in_link
     """,
     "members and roles": "list_members add_member show_member change_member remove_member give_role take_role",
     "where alarms are sent": """

@@ -141,7 +141,7 @@ def test_run_with_options_that_cannot_be_read_is_interrupted(backlog):
 
     run = backlog.run(key)
     assert run.state is RunState.INTERRUPTED
-    assert "its stored run options can't be read: Unknown field 'sandbox'." in (run.reason or "")
+    assert "its stored run options can't be read: /sandbox: Unknown field 'sandbox'." in (run.reason or "")
     assert not (backlog.data / "runs").exists()
 
 

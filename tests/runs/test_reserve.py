@@ -125,7 +125,9 @@ def watching(reserve: HostReserve, failures: list[BaseException] | None = None) 
         watch.close()
 
 
-WAITS_FOR_A_FILE: Final = "import os, time\nwhile not os.path.exists('continue'): time.sleep(0.05)"
+WAITS_FOR_A_FILE: Final = (
+    "import os, time\nopen('begun', 'w').close()\nwhile not os.path.exists('continue'): time.sleep(0.05)"
+)
 # As fast as a quick disk. The memory, where tests have their files, is quicker.
 FILLS_THE_DISK: Final = """
 import time
@@ -182,6 +184,8 @@ def test_run_that_fills_the_disk_is_ended_and_others_go_on(data, kind, settings)
     with small_disk(data) as reserve, watching(reserve, failures) as watch:
         runs = Runs(data, watch)
         others = [runs.start(f"other {number}", WAITS_FOR_A_FILE, **settings) for number in range(2)]
+        # If nobody can tell which run fills the disk, the newest one is ended.
+        until(lambda: all((package.directory / "begun").exists() for package in others), "the others have begun")
         lowest = LowestFree(data)
         greedy = runs.start("greedy", "import sys\nprint('begun', flush=True)\n" + GREEDY[kind], **settings)
         with lowest:
