@@ -12,6 +12,9 @@ from hookmill import app
 from hookmill.settings import read_settings
 from tests.cli.conftest import CommandResult
 
+SEALED_ROWS = 2
+"""The secret of the webhook, and the response that shows it once, which is stored for retries."""
+
 
 @pytest.fixture(autouse=True)
 def _no_previous_key(monkeypatch):
@@ -44,7 +47,7 @@ def test_rotation_prints_the_result_and_the_file_of_the_old_key(webhook, data_di
 
     [new] = [key["id"] for key in hookmill("keys", "show", "--json").json["keys"]]
     assert result.out.splitlines() == [
-        f"Master key {new} now encrypts every secret. Re-encrypted: 1 row.",
+        f"Master key {new} now encrypts every secret. Re-encrypted: {SEALED_ROWS} rows.",
         f"The previous key ({old}) is no longer used. It was moved to {data_dir / 'master.key.retired'}.",
         "Older backups still need it: store that file with them, then delete it here.",
     ]
@@ -60,7 +63,7 @@ def test_rotation_in_json(webhook, data_dir, hookmill):
     assert result.json == {
         "key": new,
         "began": True,
-        "encrypted_again": 1,
+        "encrypted_again": SEALED_ROWS,
         "unreadable": [],
         "retired": [old],
         "retired_file": str(data_dir / "master.key.retired"),
@@ -75,7 +78,7 @@ def test_rotation_shows_a_progress_bar_on_a_terminal(webhook, hookmill, monkeypa
 
     assert "encrypting" in result.err
     assert "100%" in result.err
-    assert result.json["encrypted_again"] == 1
+    assert result.json["encrypted_again"] == SEALED_ROWS
 
 
 def test_no_command_shows_a_key(webhook, hookmill, require_no_key):
@@ -94,7 +97,7 @@ def test_show_has_the_id_the_state_and_the_rows_of_each_key(webhook, hookmill):
     header, *rows = (line.split() for line in output.splitlines())
     assert header == ["KEY", "STATE", "ROWS"]
     assert rows == [[key["id"], key["state"], str(key["rows"])] for key in report["keys"]]
-    assert [(key["state"], key["rows"]) for key in report["keys"]] == [("waits", 0), ("encrypts", 1)]
+    assert [(key["state"], key["rows"]) for key in report["keys"]] == [("waits", 0), ("encrypts", SEALED_ROWS)]
     assert report["rotating"] is False
 
 

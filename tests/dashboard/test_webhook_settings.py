@@ -16,7 +16,8 @@ def test_page_warns_if_every_client_has_the_address_of_the_proxy(dashboard, view
         return EVERY_CLIENT_IS_THE_PROXY in Elements(viewer.get(f"/f/default/webhooks/{uid}").body).text
 
     before = warns(limited)
-    dashboard.management.config = replace(dashboard.management.config, lacks_trusted_proxies=True)
+    installation = dashboard.management.webhooks._installation
+    installation.config = replace(installation.config, lacks_trusted_proxies=True)
 
     assert [before, warns(limited), warns(unlimited)] == [False, True, False]
 

@@ -16,6 +16,7 @@ WITHOUT_PERMISSION = {
     "ExternalSignIns": "they authenticate members",
     "Factories.set_up": "the first start calls it before there are members and keys",
     "Webhooks.url": "it reads nothing: its argument is a webhook that the caller has read",
+    "Webhooks.warnings": "the same",
     "PlatformReports.permission": "it grants a permission",
     "Alarms.now": "it reads only the clock",
     "Alarms.open_for": "it checks itself what its caller may view",
