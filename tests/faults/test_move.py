@@ -13,12 +13,16 @@ import psycopg
 import pytest
 
 from hookmill import app
+from hookmill.domain.delivery import Label
 from hookmill.domain.errors import Conflict, StoreUnavailable
 from hookmill.settings import Settings
 from tests.faults.mover import move_until
+from tests.faults.parts import all_processes_of, still_running
+from tests.support.automations import automation_created
 from tests.support.counts import only_in_proof
 from tests.support.loaded import Command, Forked
 from tests.support.odd_rows import fill, relations, rows_of_postgres, rows_of_sqlite
+from tests.support.service import create_webhook, operator, serving
 from tests.support.stores import migrated_sqlite_file
 from tests.support.waiting import LONG_SECONDS, until
 
@@ -123,10 +127,8 @@ def test_move_that_was_killed_after_its_end_is_complete(move):
     assert move.run() == 1
     assert "The data of this SQLite database was moved to" in move.output.read_text()
     assert rows_of_postgres(move.url) == before
-    assert "was moved to" in move.start_refusal()
-    for name in UNUSED_FILES:
-        (move.settings.data_dir / name).unlink(missing_ok=True)
     assert move.start_refusal(move.url) == ""
+    assert "was moved to" in move.start_refusal()
 
 
 def test_running_move_blocks_the_service_and_other_moves(move):
@@ -178,3 +180,58 @@ def start_paused(move: Move) -> Forked:
     process = move.start(BEFORE_SQLITE_IS_MARKED, signal.SIGSTOP)
     until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED, "the move is paused")
     return process
+
+
+def test_service_continues_on_postgresql_where_it_stopped_on_sqlite(tmp_path, postgres_url):
+    notes, block = tmp_path / "notes", tmp_path / "block"
+    block.touch()
+    command = f'echo "$HOOKMILL_RUN_ID $HOOKMILL_ATTEMPT" >> {notes}; [ -e {block} ] && sleep 600; true'
+    settings: dict[str, Any] = {
+        "runners": json.dumps({"note": {"argv": ["sh", "-c", command]}}),
+        "default_runner": "note",
+        "runs_at_once": 1,
+    }
+    move = Move(Settings(data_dir=tmp_path / "data"), postgres_url, tmp_path)
+    with serving(tmp_path / "data", **settings) as service:
+        with service.management() as management:
+            webhook = create_webhook(management, "source")
+            trigger = received(webhook.webhook.uid)
+            automation_created(management, operator(management), "note", triggers=[trigger], runner="note")
+        accepted = [service.post(webhook, b'{"number": %d}' % number).delivery_id for number in range(3)]
+        until(lambda: notes.exists() and notes.read_text(), "the first run has begun")
+        assert move.run() == 1
+        assert "A `hookmill serve`, `move` or `restore` uses the data directory" in move.output.read_text()
+        # One run is running, and two are queued.
+        processes = all_processes_of(service)
+        service.kill()
+        until(lambda: not still_running(processes), "all processes of the service have ended")
+    block.unlink()
+
+    assert move.run() == 0, move.output.read_text()
+
+    assert move.result()["unfinished_runs"] == 3
+    for name in UNUSED_FILES:
+        (tmp_path / "data" / name).unlink(missing_ok=True)
+    with serving(tmp_path / "data", database_url=postgres_url, **settings) as service:
+        retries = [service.post(webhook, b'{"number": %d}' % number) for number in range(3)]
+        new = service.post(webhook, b'{"number": 3}')
+        with service.management() as management:
+            may = operator(management)
+            runs = until(lambda: _four_ended_runs(management, may), "all runs have ended")
+            labels = {
+                delivery: management.log.get(may, delivery).label
+                for delivery in (*accepted, new.delivery_id, *(each.delivery_id for each in retries))
+            }
+
+    assert not {path.name for path in (tmp_path / "data").iterdir()}.intersection(UNUSED_FILES)
+    assert [answer.status for answer in (*retries, new)] == [202] * 4
+    assert list(labels.values()) == [Label.ACCEPTED] * 4 + [Label.DUPLICATE] * 3
+    assert {run.state.value for run in runs} == {"succeeded"}
+    attempts = [line.split() for line in notes.read_text().splitlines()]
+    assert sorted(attempt for _, attempt in attempts) == ["1", "1", "1", "1", "2"]
+    assert len({run for run, _ in attempts}) == 4
+
+
+def _four_ended_runs(management: Any, may: Any) -> Any:
+    runs = management.runs.oldest(may)
+    return runs if len(runs) == 4 and all(run.state.is_final for run in runs) else None

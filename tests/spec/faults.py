@@ -629,6 +629,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
 
 NO_FAULTS: Final[Mapping[str, str]] = {
     _REPLACED + "test_only_a_migration_creates_a_database": "a command in the wrong directory",
+    _MOVE + "test_service_continues_on_postgresql_where_it_stopped_on_sqlite": "a move without a fault",
     "faults/test_sync.py::test_trace_shows_a_store_that_does_not_sync": "verifies the test of F7",
     "faults/test_tls.py::test_tls_parameters_apply_to_every_connection": "settings",
     "faults/test_tls.py::test_wrong_tls_parameters_are_refused_without_showing_the_password": "settings",
