@@ -21,6 +21,8 @@ from hookmill.runs.runners.agent_presets import AGENT_PRESETS
 from hookmill.runs.runners.guard import CapturedOutput
 from tests.inputs.extreme_payloads import EXTREME_VALUES
 from tests.runs.samples import always_continue, sample_run
+from tests.support.claude_code import claude_code
+from tests.support.model_endpoint import ANSWER, model_endpoint
 
 KEY = "sk-canary-0123456789"
 DESCRIBING_AGENT = """
@@ -317,6 +319,28 @@ def test_codex_creates_no_sandbox_in_a_sandbox(sandbox, turns_off):
     assert runner.argv[-2:] == ("-s", "read-only")
 
 
+@pytest.mark.usefixtures("key")
+@pytest.mark.proof
+def test_claude_code_performs_a_run(package, tmp_path):
+    with model_endpoint() as endpoint:
+        result = perform(
+            package,
+            program=str(claude_code()),
+            environment={"ANTHROPIC_BASE_URL": endpoint.url, "HOME": str(tmp_path)},
+            time_limit_seconds=60,
+        )
+
+    assert (result.state, result.reason) == (RunState.SUCCEEDED, None), result.output_tail
+    report = result.report
+    assert report is not None
+    assert (report.result, report.input_tokens, report.output_tokens) == (ANSWER, 15, 5)
+    assert report.cost_microusd is not None
+    assert report.cost_microusd > 0
+    assert endpoint.keys == [KEY]
+    assert json.dumps(package.prompt_file.read_text().strip())[1:-1] in endpoint.prompts[0]
+    assert "text of the payload" not in endpoint.prompts[0]
+
+
 # What agents print. The lines are those of the versions that docs/agents.md names.
 
 
@@ -533,6 +557,21 @@ def test_secret_that_joined_lines_complete_is_masked():
     reason = reason_with_error(None, "secret of\n\n two words", masker.mask_text)
 
     assert reason == 'The run failed. The agent\'s error: "[masked]"'
+
+
+@pytest.mark.parametrize("agent", AGENT_PRESETS)
+def test_events_of_unexpected_types_are_ignored(agent):
+    types = [event["type"] for events, _, _ in OUTPUTS.values() for event in events if isinstance(event, dict)]
+    types += [event["type"] for events, _ in ERRORS.values() for event in events]
+    values = [None, 1, "text", [1], {"a": 1}]
+    keys = (
+        "item", "usage", "role", "content", "stats", "part", "message", "result", "total_cost_usd", "is_error", "error",
+        "errors", "severity", "subtype", "modelUsage",
+    )  # fmt: skip
+
+    for value in values:
+        events = [{"type": kind, **dict.fromkeys(keys, value)} for kind in types]
+        AGENT_PRESETS[agent].read(lines(*events, {"type": value}, b"Tokens: ., sent, ,k received. Cost: $. message\n"))
 
 
 # Settings

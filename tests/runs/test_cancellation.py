@@ -9,8 +9,9 @@ from hookmill.domain.run_policy import Concurrency, RunPolicy
 from hookmill.management import InstallationConfig, Management
 from hookmill.store.keys.sealing import KeyRing, MasterKey
 from tests.runs.backlog import Backlog
-from tests.runs.test_dispatcher import running
+from tests.runs.test_dispatcher import GateRunner, running
 from tests.runs.worker import microseconds
+from tests.support.counts import ON_POSTGRES_IN_PROOF
 from tests.support.waiting import until
 
 ONE_RUN_PER_KEY = RunPolicy(concurrency=Concurrency(key=("/pr",)))
@@ -22,6 +23,23 @@ def cancel_many(backlog: Backlog, **conditions: Any) -> CancelledRuns:
     )
     management = Management(backlog.database, KeyRing([MasterKey(b"k" * 32)]), config, microseconds)
     return management.runs.cancel_many(management.access.operator("fac_one"), **conditions)
+
+
+@ON_POSTGRES_IN_PROOF
+def test_no_further_run_of_a_key_starts_when_all_runs_are_cancelled(backlog, monkeypatch):
+    monkeypatch.setattr("hookmill.store.runs.cancellation.BATCH_RUNS", 7)
+    gate = GateRunner()
+    automation = backlog.automation(runner="gate", policy=ONE_RUN_PER_KEY)
+    keys = [backlog.queue(automation, payload=json.dumps({"pr": number % 3}).encode()) for number in range(60)]
+    with running(backlog, gate=gate, slots=6):
+        until(lambda: gate.active == 3, "one run of each key is running")
+
+        result = cancel_many(backlog, all_runs=True)
+        runs = backlog.wait_for_end(*keys)
+
+    assert result == CancelledRuns(cancelled=57, stopping=3)
+    assert {run.state for run in runs} == {RunState.CANCELLED}
+    assert sum(run.attempt for run in runs) == len(gate.factories) == 3
 
 
 def test_all_runs_end_if_cancelled_while_runs_start_and_end(backlog, monkeypatch):

@@ -4,8 +4,11 @@ import base64
 import fcntl
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -384,6 +387,15 @@ def test_file_that_is_named_like_the_comparison_does_not_prevent_it(host):
     workspace = host.check_out(base=git_ref(base))
 
     assert diff(workspace) == ["hookmill/base...HEAD"]
+
+
+def test_base_and_ref_may_be_the_same(host):
+    commit = host.source.commit(f="x")
+
+    workspace = host.check_out(git_ref("main"), base=git_ref("main"))
+
+    assert host.commits == CheckoutCommits(commit=commit, base_commit=commit, merge_base=commit)
+    assert diff(workspace) == []
 
 
 def test_history_is_fetched_until_the_merge_base_is_certain(host, monkeypatch):
@@ -840,6 +852,51 @@ def test_error_output_of_git_is_no_fact_about_this_host(host, tmp_path, monkeypa
         host.check_out()
 
 
+@pytest.mark.parametrize("text", LOCAL_FAULTS)
+@pytest.mark.parametrize("kind", ["error line", "error lines", "status"])
+@pytest.mark.parametrize("ref", ["branch", "commit"])
+def test_words_of_a_server_are_no_facts_about_this_host(host, text, kind, ref):
+    commit = host.source.commit()
+    line = {"error line": f"ERR {text}", "error lines": f"ERR no\nfatal: write error: {text}\n"}.get(kind)
+    host.check_out(git_ref("main" if ref == "branch" else commit))
+    mirrors = host.mirrors()
+
+    with answering(packet("# service=git-upload-pack\n") + b"0000" + packet(line) if line else None, text) as url:
+        with pytest.raises(WorkspaceUnavailable) as refused:
+            host.check_out(git_ref("main" if ref == "branch" else commit), url=url)
+
+    assert text in str(refused.value) or kind == "status"
+    assert host.mirrors() == mirrors
+
+
+def packet(line: str) -> bytes:
+    return f"{len(line) + 4:04x}{line}".encode()
+
+
+@contextmanager
+def answering(body: bytes | None, text: str) -> Iterator[str]:
+    """A server of Git that answers each request with this body; without one, with the status 507 and a text."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *_: Any): ...
+
+        def do_GET(self):
+            self.send_response(200 if body is not None else 507, text if body is None else None)
+            kind = "application/x-git-upload-pack-advertisement" if body is not None else "text/plain"
+            self.send_header("Content-Type", kind)
+            self.end_headers()
+            self.wfile.write(body if body is not None else f"fatal: write error: {text}\n".encode())
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}/app.git"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 @pytest.mark.parametrize(
     ("name", "error"), [("SEGV", WorkspaceRefused), ("XFSZ", WorkspaceRefused), ("KILL", HostShortage)]
 )
@@ -895,6 +952,18 @@ def test_password_reaches_the_server_and_nothing_else(host, tmp_path, monkeypatc
         if path.is_file():
             assert PASSWORD.encode() not in path.read_bytes(), path
     assert git(workspace, "config", "--get", "remote.origin.url") == server.url
+
+
+def test_wrong_password_is_reported_without_it(host, credential_for):
+    host.source.commit()
+
+    with (
+        serve_over_http(host.source.directory / ".git", password="another") as server,
+        pytest.raises(WorkspaceUnavailable, match="Authentication failed") as refused,
+    ):
+        host.check_out(url=server.url, credential=credential_for(server.url))
+
+    assert PASSWORD not in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from hookmill.runs.package import Package, allow_traversal, write_package
 from hookmill.runs.runner import Abandoned, HostFault, Instruction, NextInstruction
 from hookmill.runs.runners import CommandRunner, CommandSettings, command
 from hookmill.runs.runners.account import unix_account
-from hookmill.runs.runners.guard import CapturedOutput
+from hookmill.runs.runners.guard import CapturedOutput, kill_processes_of_runs
 from hookmill.settings import Settings, load_settings
 from tests.runs.backlog import processes_of
 from tests.runs.samples import always_continue, has_ended, instruct_when, is_alive, sample_run
@@ -264,6 +265,16 @@ def test_output_lost_to_a_full_disk_is_counted(tmp_path, monkeypatch):
     os.close(output.file)
 
 
+def test_output_tail_can_be_empty(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    output = CapturedOutput(100, tail_bytes=0)
+
+    output.add(b"0123456789")
+
+    assert output.tail == b""
+    os.close(output.file)
+
+
 def test_output_is_never_written_through_a_symbolic_link(package, tmp_path):
     target = tmp_path / "target"
     target.write_text("unchanged")
@@ -414,6 +425,12 @@ def test_cancellation_ends_the_command_and_its_descendants(package):
 
     assert (result.state, result.reason) == (RunState.CANCELLED, "It was cancelled while it ran.")
     assert all(has_ended(pid) for pid in pids_of_processes(package))
+
+
+def test_command_that_is_not_cancelled_succeeds(package):
+    result = result_of(shell("sleep 0.6; exit 0"), package, instruct_when(lambda: False, Instruction.CANCEL))
+
+    assert result.state is RunState.SUCCEEDED
 
 
 def test_abandoned_command_is_ended_without_a_result(package):
@@ -596,6 +613,13 @@ def test_user_without_an_account_is_rejected(user):
         unix_account(user)
 
 
+def test_unexpected_error_before_the_start_of_a_command_is_a_host_fault(package):
+    runner = CommandRunner(argv=("echo", 5))  # type: ignore[arg-type]
+
+    with pytest.raises(HostFault, match="TypeError"):
+        runner.run(package, always_continue)
+
+
 def test_package_that_the_user_cannot_reach_is_a_host_fault(reachable_package):
     reachable_package.directory.parent.parent.parent.chmod(0o700)
 
@@ -658,6 +682,33 @@ def test_abandoned_command_that_stops_its_guard_is_ended(package, monkeypatch):
     assert not is_alive(pid_in(package.directory / "leader"))
 
 
+def test_stopped_guard_and_its_command_are_found_by_their_run_id(package):
+    runner = shell(STOP_GUARD)
+    guard = runner._start_guard(package)
+    leader = pid_in(package.directory / "leader")
+    until(lambda: Path(f"/proc/{guard.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+
+    kill_processes_of_runs(run_id(package.run.id))
+
+    guard.wait(20)
+    guard.close()
+    assert guard.returncode == -signal.SIGKILL
+    assert has_ended(leader)
+
+
+@pytest.mark.parametrize("number", ["KILL", pytest.param("STOP", marks=pytest.mark.proof)])
+def test_command_can_end_what_starts_guards_without_harm_to_other_runs(package, own_guards, monkeypatch, number):
+    script = f"read -r _ _ _ forker _ < /proc/$PPID/stat; kill -{number} $forker; echo done"
+
+    assert output_of(shell(script), package) == "done\n"
+    if number == "STOP":
+        with monkeypatch.context() as patch, pytest.raises(HostFault, match="its guard did not start in time"):
+            patch.setattr(guard_server, "START_SECONDS", 0.1)
+            shell("true").run(package, always_continue)
+        (package.directory / OUTPUTS_DIRECTORY).rmdir()
+    assert output_of(shell("echo next"), package) == "next\n"
+
+
 def test_command_whose_guard_is_killed_is_ended_and_fails(package):
     def kill_guard():
         leader = pid_in(package.directory / "leader")
@@ -687,3 +738,13 @@ def test_processes_of_another_run_are_not_ended(tmp_path):
     thread.join()
 
     assert results[0].state is RunState.SUCCEEDED
+
+
+def test_short_command_takes_less_than_two_seconds(package):
+    durations = []
+    for _ in range(3):
+        began = time.monotonic()
+        result_of(shell("exit 0"), package)
+        durations.append(time.monotonic() - began)
+
+    assert min(durations) < 2

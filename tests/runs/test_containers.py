@@ -1,8 +1,10 @@
 """Runs in containers: the engine's command line, what a container sees, what it may use, and how it ends."""
 
+import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -27,11 +29,20 @@ from hookmill.runs.runners.container import (
     container_name,
     removal_arguments,
 )
+from tests.faults.parts import Part, kill_part
 from tests.runs.answering import answering
+from tests.runs.backlog import processes_of
+from tests.runs.claude_in_container import KEY
 from tests.runs.samples import always_continue, instruct_when, sample_run
+from tests.support.automations import automation_created
+from tests.support.claude_code import claude_code
 from tests.support.counts import only_in_proof
 from tests.support.docker import docker
+from tests.support.images import debian_archive, import_archive
+from tests.support.model_endpoint import ANSWER
 from tests.support.podman import IMAGE, podman
+from tests.support.service import operator, serving
+from tests.support.triggers import received
 from tests.support.waiting import until
 
 
@@ -116,7 +127,6 @@ def test_containers_are_removed_by_their_names():
     )  # fmt: skip
 
 
-KEY = "sk-canary-0123456789"
 OWNER = UnixAccount(name="agent", uid=1000, gid=1001, home="/srv/agent")
 
 
@@ -241,6 +251,9 @@ def test_container_of_docker_without_root_can_not_have_allowed_destinations(tmp_
 
 
 # Agents in containers
+
+
+CLAUDE_IMAGE = "localhost/claude"
 
 
 def agent(**changes: Any) -> AgentSettings:
@@ -557,6 +570,73 @@ def test_next_attempt_removes_the_container_of_an_earlier_one(engine, package):
 # A service
 
 
+@pytest.mark.proof
+@BOTH_ENGINES
+def test_killed_worker_leaves_no_container_and_the_next_one_performs_the_run(engine_name, request, tmp_path):
+    engine = request.getfixturevalue(engine_name)
+    script = """
+        if [ "$HOOKMILL_ATTEMPT" = 1 ]; then echo begun > outputs/begun; sleep 600; fi
+        echo '{"type": "result", "result": "Done."}'
+    """
+    settings = {
+        "kind": "agent", "agent": "claude", "program": "agent", "environment": {"AGENT_SCRIPT": script},
+        "sandbox": "container", "container": {"engine": str(engine), "image": IMAGE, "memory_mb": 64},
+    }  # fmt: skip
+    with (
+        serving(tmp_path / "data", runners=json.dumps({"agent": settings})) as service,
+        service.management() as management,
+    ):
+        may = operator(management)
+        webhook = management.webhooks.create(may, {"name": "w"})
+        trigger = received(webhook.webhook.uid)
+        automation_created(management, may, "a", prompt="Do it.", runner="agent", triggers=[trigger])
+        answer = service.post(webhook, b"{}")
+        [run] = management.runs.of_delivery(may, answer.delivery_id)
+        until((tmp_path / "data" / "runs" / run_id(run.id) / "outputs" / "begun").exists, service.log)
+        first_container = [container_name(run, 1)]
+        assert containers(engine) == first_container
+
+        kill_part(service, Part.WORKER)
+
+        until(lambda: management.runs.get(may, run_id(run.id)).state.is_final, service.log)
+        ended = management.runs.get(may, run_id(run.id))
+        assert (ended.state, ended.attempt) == (RunState.SUCCEEDED, 2)
+        assert containers(engine) == []
+        assert processes_of(run_id(run.id)) == []
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(300)
+def test_claude_code_performs_a_run_in_a_container_with_a_network():
+    directory = Path(tempfile.mkdtemp(prefix="hm-", dir="/tmp"))
+    try:
+        engine = podman(directory, has_networks=True)
+        program = claude_code().resolve()
+        hooks = (f"upload {program} /usr/local/bin/claude", 'chmod 755 "$1/usr/local/bin/claude"')
+        debian_archive(directory / "claude.tar", ["ca-certificates"], *hooks)
+        import_archive(engine, directory / "claude.tar", CLAUDE_IMAGE)
+        command = [
+            "unshare",
+            "--net",
+            sys.executable,
+            "-m",
+            "tests.runs.claude_in_container",
+            str(engine),
+            CLAUDE_IMAGE,
+        ]
+        process = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+    assert process.returncode == 0, process.stderr
+    seen = json.loads(process.stdout)
+    assert (seen["state"], seen["result"], seen["summary"]) == ("succeeded", ANSWER, "reviewed\n")
+    assert set(seen["keys"]) == {KEY}
+    assert not seen["is_key_shown"]
+    # The tool's result, which the agent has sent to the model.
+    assert "/package/workspace\\nchecked out\\ntouch: cannot touch '../x': Read-only file system" in seen["prompts"][1]
+
+
 # A real Docker
 
 
@@ -577,4 +657,31 @@ def test_container_of_docker_has_its_files_its_limits_and_no_rights(docker_engin
     assert f"\n{os.geteuid()}\nbin\ndev\netc\noutput\npackage\nproc\nsys\ntmp\nlo\n" in output
     assert "CapEff:\t0000000000000000\nNoNewPrivs:\t1\n" in output
     assert "can't fork: Resource temporarily unavailable" in output
+    assert containers(docker_engine) == []
+
+
+@pytest.mark.proof
+def test_container_of_docker_that_uses_too_much_memory_is_killed(docker_engine, package):
+    script = "exec dd if=/dev/zero of=/tmp/zeros bs=1M count=64"
+
+    result = perform(runner(docker_engine, script, memory_mb=16, time_limit_seconds=60), package)
+
+    assert (result.state, result.exit_status) == (RunState.FAILED, 137)
+
+
+@pytest.mark.proof
+def test_container_of_docker_ends_at_the_time_limit(docker_engine, package):
+    check_time_limit(docker_engine, package)
+
+    assert containers(docker_engine) == []
+
+
+@pytest.mark.proof
+def test_cancelled_container_of_docker_ends(docker_engine, package):
+    begun = package.directory / "outputs" / "begun"
+    command = runner(docker_engine, "touch /output/begun; sleep 60")
+
+    result = perform(command, package, instruct_when(begun.exists, Instruction.CANCEL))
+
+    assert result.state is RunState.CANCELLED
     assert containers(docker_engine) == []

@@ -7,7 +7,7 @@ from hookmill.domain.run_policy import Retry, RunPolicy
 from hookmill.store import audit, automations, pauses
 from tests.runs.backlog import Backlog, Worker
 from tests.runs.worker import microseconds
-from tests.support.counts import ON_POSTGRES_IN_PROOF
+from tests.support.counts import ON_POSTGRES_IN_PROOF, only_in_proof
 from tests.support.waiting import until
 
 SUCCEED_IF_GOOD = ["sh", "-c", "grep -q good event-payload.json"]
@@ -137,3 +137,31 @@ def test_new_version_of_an_automation_resets_its_failure_count(backlog):
         row = tx.one("SELECT failures_in_row FROM automations WHERE id = :id", id=automation)
 
     assert row["failures_in_row"] == 0
+
+
+@pytest.mark.parametrize("workers", [1, only_in_proof(3)])
+def test_running_commands_never_exceed_max_running(sqlite_store, postgres_store, tmp_path, workers):
+    with Backlog(sqlite_store if workers == 1 else postgres_store, tmp_path / "data") as backlog:
+        directory = tmp_path / "running"
+        directory.mkdir()
+        counts_file = tmp_path / "counts"
+        # Each command waits up to 10 s until two commands have run at the same time.
+        command = [
+            "sh",
+            "-c",
+            f"touch {directory}/on-$HOOKMILL_RUN_ID; for i in $(seq 200); do"
+            f" ls {directory} | grep -c on- >> {counts_file}; grep -qx 2 {counts_file} && break; sleep 0.05; done;"
+            f" sleep 0.05; rm {directory}/on-$HOOKMILL_RUN_ID",
+        ]
+        automation = backlog.automation(runner="command", policy=RunPolicy(max_running=2))
+        keys = backlog.queue_many(automation, 20)
+        active_workers = [Worker(backlog, command=command) for _ in range(workers)]
+        try:
+            runs = backlog.wait_for_end(*keys)
+        finally:
+            for worker in active_workers:
+                worker.kill()
+
+    counts = [int(line) for line in counts_file.read_text().split()]
+    assert all(run.state is RunState.SUCCEEDED for run in runs)
+    assert max(counts) == 2

@@ -274,6 +274,16 @@ def test_exception_in_a_runner_fails_its_run_and_is_reported(sqlite_backlog):
     assert [(component, type(error)) for component, error in failures] == [("runner faulty", ZeroDivisionError)]
 
 
+def test_run_claimed_by_another_executor_is_not_performed(backlog):
+    key = backlog.queue(backlog.automation())
+    claim(backlog, OTHER_EXECUTOR)
+
+    assert new_performer(backlog).perform(key, backlog.run(key).attempt) is None
+
+    assert backlog.run(key).state is RunState.RUNNING
+    assert not (backlog.data / "runs").exists()
+
+
 def test_runner_is_instructed_to_cancel_when_its_run_is_cancelled(backlog):
     key = claimed_run(backlog, runner="function")
     instructions = []
@@ -360,6 +370,24 @@ def test_end_of_a_run_is_recorded_once_the_database_is_available(sqlite_backlog)
     unlock_timer.join()
     locking_connection.close()
     assert sqlite_backlog.run(key).state is RunState.SUCCEEDED
+
+
+def test_each_attempt_gets_a_new_package(sqlite_backlog):
+    key = claimed_run(sqlite_backlog, runner="function")
+    file_names = []
+
+    def act(package, _):
+        file_names.append(sorted(path.name for path in package.directory.iterdir()))
+        (package.directory / "left over").touch()
+        return Abandoned()
+
+    performer = new_performer(sqlite_backlog, function=FunctionRunner(act))
+    for _ in range(2):
+        performer.perform(key, sqlite_backlog.run(key).attempt)
+        requeue(sqlite_backlog, key)
+        claim(sqlite_backlog)
+
+    assert file_names == [["envelope.json", "envelope.txt", "event-payload.json", "prompt.md"]] * 2
 
 
 def test_success_resets_the_failures_in_a_row_before_it(backlog):

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from hookmill.domain.run import Hold, RunState
-from hookmill.domain.run_policy import Retry, RunPolicy
+from hookmill.domain.run_policy import Concurrency, Retry, RunPolicy
 from hookmill.store.runs import reading
 from tests.runs.backlog import Backlog, Worker
+from tests.runs.worker import microseconds
 from tests.support.counts import ON_POSTGRES_IN_PROOF
 from tests.support.waiting import until
 
@@ -92,6 +93,33 @@ def test_run_that_waits_for_a_retry_can_be_cancelled(backlog):
     assert waiting_run.reason == "Attempt 1 of 3 failed. The command exited with status 1."
     assert waiting_run.due_at is not None
     assert run.state is RunState.CANCELLED
+
+
+@ON_POSTGRES_IN_PROOF
+def test_run_that_waits_for_a_retry_keeps_its_concurrency_key(backlog):
+    first = queued_run(backlog, RETRY_IN_AN_HOUR, concurrency=Concurrency())
+    second = backlog.queue(backlog.run(first).automation_id)
+
+    with Worker(backlog, command=shell("exit 1")):
+        until(lambda: backlog.run(first).hold is Hold.RETRY)
+        until(lambda: backlog.run(second).hold is Hold.BUSY)
+        backlog.request_cancel(first)
+        until(lambda: backlog.run(second).hold is Hold.RETRY)
+
+
+def test_another_worker_performs_the_retry(postgres_backlog):
+    key = queued_run(postgres_backlog, RETRY_IN_AN_HOUR)
+    command = shell('test "$HOOKMILL_ATTEMPT" = 2')
+
+    with Worker(postgres_backlog, command=command) as killed:
+        until(lambda: postgres_backlog.run(key).hold is Hold.RETRY)
+        killed.kill()
+    with postgres_backlog.database.write() as tx:
+        tx.run("UPDATE runs SET due_at = :now", now=microseconds())
+    with Worker(postgres_backlog, command=command):
+        (run,) = postgres_backlog.wait_for_end(key)
+
+    assert (run.state, run.attempt) == (RunState.SUCCEEDED, 2)
 
 
 def test_failed_attempts_do_not_count_as_worker_deaths(sqlite_backlog):

@@ -479,6 +479,15 @@ def test_without_storage_only_the_workers_host_has_the_files(sqlite_backlog, tmp
     assert Host(sqlite_backlog, sqlite_backlog.data, has_storage=False).content(key, OUTPUT_FILE) == b"hello\n"
 
 
+def test_queued_run_has_no_files(backlog, tmp_path):
+    key = backlog.queue(backlog.automation())
+    other_host = Host(backlog, tmp_path / "other")
+
+    assert (other_host.files(key), other_host.output(key)) == ({}, None)
+    with pytest.raises(NotFound):
+        other_host.content(key, "prompt.md")
+
+
 def file_rows(backlog: Backlog) -> list[Any]:
     with backlog.database.read() as tx:
         return list(tx.all("SELECT name, attempt, content FROM run_files ORDER BY name"))

@@ -1,8 +1,10 @@
 """Files of runs in a real object store: uploads, outages, reading on other hosts, and removal with their runs."""
 
+import http.client
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 
 from hookmill.domain.errors import NotFound, ObjectStoreUnavailable
 from hookmill.domain.ids import RunKey, run_id
+from hookmill.domain.permission import Role
 from hookmill.domain.run import RunState
 from hookmill.domain.run_files import OUTPUT_END_BYTES, OUTPUT_FILE, RunFileLimits
 from hookmill.runs import uploads
@@ -18,6 +21,7 @@ from hookmill.runs.file_writer import RunFileSettings
 from hookmill.runs.package import write_package
 from hookmill.runs.uploads import Uploads
 from hookmill.store import objects
+from hookmill.store.database import Database, open_database
 from hookmill.store.objects import ObjectStore
 from hookmill.store.runs import files, removal
 from hookmill.store.runs.files import RunFileStorage
@@ -28,6 +32,8 @@ from tests.runs.test_run_files import PACKAGE_FILES, Host, claimed_run, file_row
 from tests.runs.worker import microseconds
 from tests.support.counts import ON_POSTGRES_IN_PROOF
 from tests.support.object_store import serving_objects
+from tests.support.service import serving
+from tests.support.triggers import received
 from tests.support.waiting import until
 
 
@@ -414,3 +420,58 @@ def test_bucket_can_be_part_of_the_host_name(tmp_path):
 
         assert list(server.client().read("runs/key") or ()) == [b"content"]
         assert server.object_keys() == ["runs/key"]
+
+
+@contextmanager
+def without_directory(directory: Path) -> Iterator[None]:
+    """Rename the directory for the duration of the block."""
+    moved = directory.rename(directory.with_name("moved"))
+    yield
+    moved.rename(directory)
+
+
+def is_uploaded(database: Database) -> bool:
+    with database.read() as tx:
+        row = tx.one("SELECT is_upload_pending FROM run_files WHERE name = :name", name=b"result")
+    return row is not None and not row["is_upload_pending"]
+
+
+def test_restarted_service_uploads_files_and_streams_them_to_viewers(tmp_path, server):
+    runners = '{"command": {"argv": ["sh", "-c", "head -c 20000000 /dev/zero > result"]}}'
+    settings = {**server.settings(), "runners": runners, "default_runner": "command"}
+    with serving(tmp_path / "data", **settings) as service, service.management() as management:
+        may = management.access.operator("default")
+        webhook = management.webhooks.create(may, {"name": "builds"})
+        trigger = received(webhook.webhook.uid)
+        automation_created(management, may, "builder", prompt="Build.", triggers=[trigger])
+        server.stop()
+        service.post(webhook)
+        until(lambda: [run.state for run in management.runs.newest(may)] == [RunState.SUCCEEDED], "the run has ended")
+        service.kill()
+        server.start()
+        service.start()
+        with open_database(service.read_settings().store_url()) as database:
+            until(lambda: is_uploaded(database), "the result is uploaded")
+        (run,) = management.runs.newest(may)
+        team = management.access.operator_of_team()
+        token = management.keys.create(team, "reader", Role.VIEWER, factory="default").token.reveal()
+        credentials = {"Authorization": f"Bearer {token}"}
+        path = f"/api/v1/factories/default/runs/{run_id(run.id)}/files/result"
+        with without_directory(tmp_path / "data" / "runs"):
+            answer = service.request("GET", path, headers=credentials)
+            assert (answer.status, answer.body) == (200, bytes(20_000_000))
+            assert service.request("GET", path).status == 401
+            connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=20)
+            connection.request("GET", path, headers=credentials)
+            response = connection.getresponse()
+            assert len(response.read(100_000)) == 100_000
+            server.stop()
+            with pytest.raises((http.client.IncompleteRead, OSError)):
+                response.read()
+            connection.close()
+            answer = service.request("GET", path, headers=credentials)
+            assert answer.problem == (503, "unavailable")
+            server.start()
+        assert server.config.secret_access_key not in service.log()
+        assert server.config.access_key_id not in service.log()
+        assert service.stop() == 0

@@ -4,6 +4,9 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
+
+import pytest
 
 from hookmill.domain.ids import run_id
 from hookmill.domain.moment import iso
@@ -134,3 +137,28 @@ def next_due_at(backlog: Backlog) -> int:
         row = tx.one("SELECT MIN(next_at) AS next_at FROM schedules")
     assert row is not None
     return int(row["next_at"])
+
+
+@pytest.mark.timeout(count(600, usually=120))
+@pytest.mark.parametrize("workers", [1, 3])
+def test_each_due_time_starts_one_run_although_workers_are_killed(sqlite_store, postgres_store, tmp_path, workers):
+    url = sqlite_store if workers == 1 else postgres_store
+    settings: dict[str, Any] = {"dead_after_seconds": 1.5, "attempts_max": 100}
+    with Backlog(url, tmp_path / "data") as backlog:
+        for number in range(10):
+            scheduled_automation(backlog, number=number)
+        active_workers = [Worker(backlog, **settings) for _ in range(workers)]
+        try:
+            for round_number in range(ROUNDS):
+                move_schedules_back(backlog, HOUR)
+                # The schedules are due now. The worker is killed before, between or after their transactions.
+                time.sleep(0.01 * round_number % 0.1)
+                active_workers.pop(0).kill()
+                active_workers.append(Worker(backlog, **settings))
+                wait_for_runs(backlog, 10 * (round_number + 1))
+        finally:
+            for worker in active_workers:
+                worker.kill()
+        runs = all_runs(backlog)
+    assert len(runs) == 10 * ROUNDS
+    assert {run.state for run in runs} == {RunState.SUCCEEDED}

@@ -21,7 +21,7 @@ from hookmill.domain.run import Ended, Run, RunState
 from hookmill.domain.run_options import RunOptions
 from hookmill.domain.run_policy import Retry
 from hookmill.domain.secret import SecretValue
-from hookmill.domain.workspace import CheckoutCommits, Workspace
+from hookmill.domain.workspace import DEFAULT_REF, FULL_DEPTH, CheckoutCommits, Workspace
 from hookmill.maintenance import run_retention
 from hookmill.metrics import ATTEMPTS, Metrics
 from hookmill.runs.observation import RunObserver
@@ -37,7 +37,7 @@ from hookmill.sandbox.disk import UNMEASURABLE, DiskUse
 from hookmill.store import secrets
 from hookmill.store.keys.binding import bind_master_key
 from hookmill.store.keys.sealing import KeyRing, MasterKey
-from tests.faults.small_disk import ext4_disk
+from tests.faults.small_disk import SmallDisk, ext4_disk
 from tests.runs.backlog import Backlog
 from tests.runs.samples import always_continue, sample_run
 from tests.runs.test_perform import claim, new_performer, with_settings
@@ -456,6 +456,53 @@ def test_retention_removes_a_workspace_that_a_dead_worker_left(scene):
     assert is_kept_while_it_runs
     assert not (scene.package() / "workspace").exists()
     assert (scene.package() / "prompt.md").exists()
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    with SmallDisk(tmp_path) as disk:
+        yield disk
+
+
+def test_service_gives_its_runs_workspaces_and_removes_mirrors(small_disk, tmp_path):
+    """It removes mirrors that are unused, and those that leave runs too little of the disk."""
+    source = SourceRepository.create(tmp_path / "source")
+    source.commit(f="checked out")
+    data = small_disk.directory / "data"
+    repository = RepositorySettings(url=str(source.directory))
+    Checkouts(data).check_out("app", repository, DEFAULT_REF, FULL_DEPTH, tmp_path / "earlier")
+    [used] = (data / "repositories").glob("*.git")
+    unused = used.with_name("old-0123456789ab-1.git")
+    unused.mkdir()
+    if small_disk.is_mounted:
+        with (used / "large").open("wb") as large:
+            os.posix_fallocate(large.fileno(), 0, 40 * 1024 * 1024)
+    with serving(
+        data,
+        free_space_min_mb=12,
+        runners=json.dumps({"agent": {"argv": ["sh", "-c", 'cat "$HOOKMILL_WORKSPACE/f"']}}),
+        repositories=json.dumps({"app": {"url": str(source.directory), "factories": ["default"]}}),
+    ) as service:
+        until(lambda: used.exists() is not small_disk.is_mounted, "the large mirror is removed")
+        with service.management() as management:
+            may = operator(management)
+            automation = automation_created(
+                management,
+                may,
+                "with a workspace",
+                prompt="Look.",
+                triggers=[
+                    {"provider": "schedule", "event": "cron_fired", "schedule": {"name": "a", "cron": "@yearly"}}
+                ],
+                runner="agent",
+                options={"workspace": {"repository": "app"}},
+            )
+            run = management.automations.start_run(may, automation.id)
+            until(lambda: management.runs.get(may, run_id(run.id)).state.is_final, "the run has ended")
+            ended = management.runs.get(may, run_id(run.id))
+
+    assert (ended.state, ended.output_tail) == (RunState.SUCCEEDED, "checked out")
+    assert not unused.exists()
 
 
 def test_service_starts_on_a_full_disk_because_it_removes_mirrors(tmp_path):
