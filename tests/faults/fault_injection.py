@@ -1,10 +1,12 @@
 """A service into whose processes faults are injected. It is started with its real command."""
 
+import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from tests.support.service import Service
 
@@ -43,18 +45,27 @@ def serving_with_faults(
             service.kill()
 
 
-class AdmissionStop:
-    """Stops the writer process once, at a chosen step of an admission."""
+class AdmissionFault:
+    """Lets the writer process fail once, at a chosen step of an admission."""
 
     def __init__(self, path: Path):
         """`path` is the file through which the process gets its orders, the value of `STEPS`."""
         self.path = path
 
-    def stop_at(self, step: str):
-        """`step` is the first words of a statement."""
+    def fail_at(self, step: int | str, how: Literal["kill", "raise", "stop"]):
+        """`step` is its number or its name: the first words of a statement, `COMMIT` or `after COMMIT`."""
         prepared = self.path.with_suffix(".new")
-        prepared.write_text(step)
+        prepared.write_text(json.dumps({"step": step, "how": how}))
         prepared.rename(self.path)
 
-    def is_stopped(self) -> bool:
-        return self.path.with_suffix(".stopped").exists()
+    def clear(self):
+        self.path.unlink(missing_ok=True)
+
+    def take_failed_step(self) -> str | None:
+        """The name of the step at which the process has failed since the last call, or None."""
+        file = self.path.with_suffix(".failed")
+        if not file.exists():
+            return None
+        name = file.read_text()
+        file.unlink()
+        return name

@@ -3,9 +3,11 @@
 Senders get a 503 in time, no accepted delivery is lost, and the service recovers by itself.
 """
 
+import contextlib
 import json
 import random
 import shutil
+import sqlite3
 import threading
 import time
 from collections import Counter
@@ -23,16 +25,18 @@ from tests.faults.audit import audit, is_intact, wait_until_runs_have_ended
 from tests.faults.fault_injection import serving_with_faults
 from tests.faults.limits import crash_postgresql_by_failed_writes
 from tests.faults.parts import Part, parts_of, wait_until_announced
-from tests.faults.senders import Event, LoadGenerator, delivery_request, exchange
+from tests.faults.senders import Event, LoadGenerator, PersistentConnection, delivery_request, exchange
 from tests.faults.small_disk import SmallDisk
 from tests.faults.tcp_proxy import TcpProxy
 from tests.support.automations import automation_created
+from tests.support.counts import count
 from tests.support.loaded import Command
 from tests.support.postgres import PostgresServer
 from tests.support.service import Service, create_webhook, operator, serving
 from tests.support.triggers import received
 from tests.support.waiting import stalls, until
 
+RESTARTS = count(6, usually=2)
 ANSWER_SECONDS_MAX = 9.0
 """The service answers 503 after 5 s, and later on a busy machine. Without this limit of its own, it would answer after
 10 s."""
@@ -103,6 +107,37 @@ def wait_until_accepted_again(load: LoadGenerator, deliveries: int):
         "deliveries are accepted again",
         seconds=RECOVERY_SECONDS_MAX,
     )
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.proof
+def test_postgresql_restarts_under_load_lose_and_double_no_delivery(own_server, tmp_path):
+    url = own_server.create_database()
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    recovery_seconds: list[float] = []
+    with serving(tmp_path / "data", database_url=url, deliveries_per_minute=100_000, runs_at_once=24) as service:
+        webhook, automation = automated_webhook_of(service)
+
+        def new_event(_, number):
+            return Event(webhook, b'{"number": %d}' % number, automations=frozenset({automation}))
+
+        with LoadGenerator([service.port], new_event, chance, per_second=50, senders=16) as load:
+            for number in range(RESTARTS):
+                time.sleep(chance.uniform(0.3, 1.2))
+                own_server.restart("fast" if number % 2 else "immediate")
+                restarted_at = time.monotonic()
+                wait_until_accepted_again(load, 5)
+                recovery_seconds.append(time.monotonic() - restarted_at)
+            load.drain(40)
+        wait_until_runs_have_ended(url)
+        result = audit(url, load.events)
+
+    print(result.summary("PostgreSQL restarted", kills=RESTARTS, seed=seed))
+    print(f"answers {dict(load.answers)}, accepted again after {[round(seconds, 1) for seconds in recovery_seconds]} s")
+    assert load.unexpected_answers == []
+    assert result.violations() == {}
 
 
 def test_postgresql_that_cannot_write_its_log_loses_no_delivery(own_server, tmp_path):
@@ -288,6 +323,31 @@ def test_requests_get_503_while_postgresql_does_not_respond(stalled_database):
     assert health_seconds < 3.5, "requests that need no database don't wait for it"
 
 
+@pytest.mark.proof
+def test_memory_stays_bounded_while_postgresql_does_not_respond(stalled_database):
+    # Each round sends twice as many bodies as the service may hold. Its requests get a 503 before the next round.
+    ingress = parts_of(stalled_database.service)[Part.INGRESS][0]
+    memory_before = ingress.memory_info().rss
+    growth: list[int] = []
+    answers: Counter[int] = Counter()
+    for round_ in range(4):
+        with contextlib.ExitStack() as stack:
+            connections = [stack.enter_context(PersistentConnection(stalled_database.service.port)) for _ in range(500)]
+            for number, connection in enumerate(connections):
+                body = b"[%d, %d, %b]" % (round_, number, LARGE_VALUE)
+                assert connection.send(delivery_request(stalled_database.webhook, body))
+            answers.update(
+                answer.status for connection in connections if (answer := connection.read_answer()) is not None
+            )
+            growth.append((ingress.memory_info().rss - memory_before) // MEGABYTE)
+    stalled_database.proxy.resume()
+    require_recovery(stalled_database.service, stalled_database.webhook)
+
+    print(f"the memory grew by {growth} MB")
+    assert answers == {503: 4 * 500}
+    assert max(growth) < 4 * 64 + 64
+
+
 def test_database_connections_that_never_respond_are_replaced(stalled_database):
     service, webhook = stalled_database.service, stalled_database.webhook
     assert send_timed(service, delivery_request(webhook, unique_body()))[0] == 503
@@ -343,7 +403,51 @@ def alter_database(server: PostgresServer, name: str, change: str, *, ends_sessi
             )
 
 
+def test_locked_webhook_delays_no_other_webhook(postgres_url, tmp_path):
+    with serving(
+        tmp_path / "data", database_url=postgres_url, deliveries_per_minute=1_000, performs_runs=False
+    ) as service:
+        locked, other = webhook_of(service, "locked"), webhook_of(service, "other")
+        answers: list[tuple[int, float]] = []
+        with psycopg.connect(postgres_url) as holder:
+            holder.execute("SELECT no FROM webhooks WHERE uid = %s FOR UPDATE", [locked.webhook.uid])
+            sender = threading.Thread(
+                target=lambda: answers.append(send_timed(service, delivery_request(locked, unique_body())))
+            )
+            sender.start()
+            others = [send_timed(service, delivery_request(other, unique_body())) for _ in range(20)]
+            sender.join()
+        require_recovery(service, locked)
+
+    assert {status for status, _ in others} == {202}
+    assert sorted(seconds for _, seconds in others)[10] < 1, "the deliveries to another webhook wait for no lock"
+    ((status, seconds),) = answers
+    assert status == 503
+    assert seconds < ANSWER_SECONDS_MAX
+
+
 # SQLite
+
+
+def test_deliveries_get_503_while_another_process_locks_sqlite(tmp_path):
+    with serving(tmp_path / "data", deliveries_per_minute=1_000, performs_runs=False) as service:
+        webhook = webhook_of(service)
+        assert send_timed(service, delivery_request(webhook, unique_body()))[0] == 202
+        with contextlib.closing(sqlite3.connect(tmp_path / "data" / "hookmill.db", isolation_level=None)) as holder:
+            holder.execute("PRAGMA wal_autocheckpoint = 0")
+            holder.execute("BEGIN IMMEDIATE")
+            locked_at = time.monotonic()
+            answers = [send_timed(service, delivery_request(webhook, unique_body())) for _ in range(2)]
+            # The lock is held until this answer has come.
+            unknown, _ = send_timed(service, request_to_unknown_webhook())
+            time.sleep(max(0.0, locked_at + 5 - time.monotonic()))
+            holder.execute("ROLLBACK")
+        require_recovery(service, webhook)
+
+    assert [status for status, _ in answers] == [503, 503]
+    assert max(seconds for _, seconds in answers) < ANSWER_SECONDS_MAX
+    assert unknown == 404, "a request that only reads does not wait"
+    assert is_intact(tmp_path / "data" / "hookmill.db")
 
 
 def test_full_disk_gives_503_and_loses_no_accepted_delivery(tmp_path):

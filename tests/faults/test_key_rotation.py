@@ -22,9 +22,10 @@ from hookmill.management import Management, WebhookWithSecret
 from hookmill.settings import Settings
 from hookmill.store import secrets
 from hookmill.store.database import open_database
-from hookmill.store.keys import rotation
+from hookmill.store.keys import binding, rotation
 from hookmill.store.keys.key_file import KeyFile
 from hookmill.store.keys.rotation import RotationResult
+from hookmill.store.keys.sealing import KeyRing, MasterKey
 from tests.faults.rotator import serve_rotations
 from tests.faults.senders import PersistentConnection, delivery_request
 from tests.support.counts import ON_POSTGRES_IN_PROOF, only_in_proof
@@ -304,7 +305,7 @@ def swap_ciphertexts(world: World, one: WebhookWithSecret, other: WebhookWithSec
     world.possible_failure = ALTERED
 
 
-def test_webhooks_with_swapped_ciphertexts_are_unavailable_until_rotated(world):
+def test_only_webhooks_with_swapped_ciphertexts_become_unavailable(world):
     one, other, unchanged = (world.webhook(name) for name in ("one", "other", "unchanged"))
     swap_ciphertexts(world, one, other)
 
@@ -321,4 +322,29 @@ def test_webhooks_with_swapped_ciphertexts_are_unavailable_until_rotated(world):
     assert len(reasons) == 2
     assert all(ALTERED in reason for reason in reasons)
     assert not any(secret in reason for reason in reasons for secret in (one.reveal(), other.reveal()))
-    assert new_process.post(world.management.webhooks.rotate(world.may, "one")).status == 202
+
+
+def test_rotation_repairs_a_webhook_with_a_damaged_secret(world):
+    one, other = world.webhook("one"), world.webhook("other")
+    swap_ciphertexts(world, one, other)
+    new_process = world.another_process()
+    assert new_process.post(one).status == 503
+
+    rotated = world.management.webhooks.rotate(world.may, "one")
+
+    assert new_process.post(rotated).status == 202
+
+
+# Master keys in settings
+
+
+def test_rolling_restart_with_a_new_master_key_refuses_no_delivery(store_url):
+    old, new = MasterKey(b"o" * 32), MasterKey(b"n" * 32)
+    with open_database(store_url) as database, database.write() as tx:
+        binding.bind_master_key(tx, KeyRing([old]))
+    not_restarted, restarted = World(store_url, key=KeyRing([old])), World(store_url, key=KeyRing([new, old]))
+    for world, name in ((not_restarted, "by the old process"), (restarted, "by the new process")):
+        webhook = world.webhook(name)
+        assert [each.post(webhook).status for each in (not_restarted, restarted)] == [202, 202]
+    for world in (not_restarted, restarted):
+        world.close()

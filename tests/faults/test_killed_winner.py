@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from tests.faults.audit import count_rows
-from tests.faults.fault_injection import AdmissionStop, serving_with_faults
+from tests.faults.fault_injection import AdmissionFault, serving_with_faults
 from tests.faults.parts import Part, kill_part
 from tests.faults.senders import PersistentConnection, delivery_request, exchange
 from tests.support.automations import automation_created
@@ -19,7 +19,7 @@ SETTINGS: dict[str, Any] = {"deliveries_per_minute": 1_000, "performs_runs": Fal
 
 
 def test_waiting_copy_is_accepted_if_the_process_of_the_first_is_killed(postgres_url, tmp_path):
-    fault = AdmissionStop(tmp_path / "order")
+    fault = AdmissionFault(tmp_path / "order")
     first_answers: list[Answer | None] = []
     with ExitStack() as stack:
         winner = stack.enter_context(
@@ -34,10 +34,12 @@ def test_waiting_copy_is_accepted_if_the_process_of_the_first_is_killed(postgres
         request = delivery_request(webhook, b'{"event": 1}')
 
         # At this step, the transaction has claimed the identity.
-        fault.stop_at("INSERT INTO runs")
+        fault.fail_at("INSERT INTO runs", "stop")
         first_sender = threading.Thread(target=lambda: first_answers.append(exchange(winner.port, request)))
         first_sender.start()
-        until(fault.is_stopped, lambda: f"the winner is stopped in its transaction (first answer: {first_answers})")
+        until(
+            fault.take_failed_step, lambda: f"the winner is stopped in its transaction (first answer: {first_answers})"
+        )
         connections = [stack.enter_context(PersistentConnection(other.port)) for _ in range(COPIES)]
         for connection in connections:
             assert connection.send(request)

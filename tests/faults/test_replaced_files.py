@@ -116,8 +116,14 @@ REPLACEMENTS = {
 }
 
 
-@pytest.mark.parametrize("name", REPLACEMENTS)
-def test_no_delivery_is_accepted_into_replaced_files(name, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "performs_runs"),
+    [
+        *((name, False) for name in REPLACEMENTS),
+        *(pytest.param(name, True, marks=pytest.mark.proof) for name in REPLACEMENTS),
+    ],
+)
+def test_no_delivery_is_accepted_into_replaced_files(name, performs_runs, tmp_path):
     replacement = REPLACEMENTS[name]
     data = tmp_path / "disk" / "data" if replacement.has_own_disk else tmp_path / "data"
     with ExitStack() as resources:
@@ -127,7 +133,7 @@ def test_no_delivery_is_accepted_into_replaced_files(name, tmp_path):
         data.mkdir(mode=0o700)
         # The log must be written although its directory is away, or can't be written to.
         (data / "service.log").symlink_to(log)
-        service = resources.enter_context(serving(data, performs_runs=False, deliveries_per_minute=100_000))
+        service = resources.enter_context(serving(data, performs_runs=performs_runs, deliveries_per_minute=100_000))
         webhook = webhook_of(service)
         with closing(sqlite3.connect(data / "hookmill.db")) as source, closing(sqlite3.connect(data / "copy.db")) as to:
             source.backup(to)
@@ -172,9 +178,10 @@ def test_no_delivery_is_accepted_into_replaced_files(name, tmp_path):
     assert copy_is_intact
 
 
-def test_no_delivery_is_accepted_after_older_content_was_copied_into_the_database(tmp_path):
+@pytest.mark.parametrize("performs_runs", [False, pytest.param(True, marks=pytest.mark.proof)])
+def test_no_delivery_is_accepted_after_older_content_was_copied_into_the_database(performs_runs, tmp_path):
     data = tmp_path / "data"
-    with serving(data, performs_runs=False, deliveries_per_minute=100_000) as service:
+    with serving(data, performs_runs=performs_runs, deliveries_per_minute=100_000) as service:
         webhook = webhook_of(service)
         assert status_of_a_delivery(service, webhook) == 202
         service.stop()

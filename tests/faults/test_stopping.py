@@ -11,7 +11,7 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from hookmill.management import WebhookWithSecret
-from tests.faults.audit import is_intact
+from tests.faults.audit import audit, is_intact, wait_until_runs_have_ended
 from tests.faults.parts import (
     Part,
     all_processes_of,
@@ -91,6 +91,38 @@ def _refuses_connections(service: Service) -> bool:
     return False
 
 
+@pytest.mark.timeout(240)
+@pytest.mark.proof
+def test_stops_under_load_lose_and_double_no_delivery_or_run(tmp_path):
+    with serving(tmp_path / "data", deliveries_per_minute=100_000, runs_at_once=24) as service:
+        with service.management() as management:
+            may = operator(management)
+            webhook = management.webhooks.create(may, {"name": "source"})
+            trigger = received(webhook.webhook.uid)
+            automation = automation_created(management, may, "all", triggers=[trigger])
+        automations = frozenset({str(automation.id)})
+        with LoadGenerator(
+            [service.port],
+            lambda _chance, number: Event(webhook, b'{"number": %d}' % number, automations=automations),
+            random.Random(2),
+            senders=8,
+            per_second=100,
+        ) as load:
+            for _ in range(2):
+                time.sleep(0.7)
+                assert service.stop() == 0
+                service.start()
+            load.drain(60)
+        url = service.read_settings().store_url()
+        wait_until_runs_have_ended(url)
+
+        result = audit(url, load.events)
+
+    assert load.unexpected_answers == []
+    assert result.violations() == {}
+    assert result.accepted == len(load.events)
+
+
 def test_sigterm_to_the_whole_process_group_stops_the_service(service, webhook):
     # Ctrl-C in a terminal and systemd signal the whole group.
     assert service.post(webhook).status == 202
@@ -159,8 +191,6 @@ def test_deliveries_are_accepted_again_soon_after_a_process_was_killed(service, 
         print(f"202 again {time.monotonic() - killed_at:.2f} s after the {part} was killed, round {round_}")
         assert not still_running([killed])
     until(lambda: len(parts_of(service)[part]) == 1, "the previous processes have ended")
-    # If a request could end a process, it must not be able to end the service.
-    assert service.stop() == 0
 
 
 def wait_until_accepted(service: Service, webhook: WebhookWithSecret):
@@ -188,6 +218,31 @@ def test_processes_are_replaced_after_their_fork_server_was_killed(service, webh
     assert not still_running([killed])
     until(lambda: len(parts_of(service)[Part.WRITER]) == 1, "the previous writer has ended")
     assert service.stop() == 0
+
+
+def test_repeated_kills_of_the_ingress_do_not_end_the_service(service, webhook):
+    # If a request could end the ingress, it must not be able to end the service.
+    wait_until_announced(service)
+    supervisor = service.process.pid
+    for _ in range(4):
+        kill_part(service, Part.INGRESS)
+        wait_until_accepted(service, webhook)
+
+    assert service.process.poll() is None
+    assert service.process.pid == supervisor
+    assert service.stop() == 0
+
+
+def test_killed_service_accepts_deliveries_soon_after_its_next_start(service, webhook):
+    assert service.post(webhook).status == 202
+    service.kill()
+    killed_at = time.monotonic()
+    service.start()
+
+    assert service.post(webhook, b'{"after": 1}').status == 202
+    recovery_seconds = time.monotonic() - killed_at
+    print(f"202 again {recovery_seconds:.2f} s after kill -9")
+    assert recovery_seconds < RECOVERY_SECONDS_MAX
 
 
 def test_incomplete_request_is_not_recorded_if_the_ingress_is_killed(service, webhook):

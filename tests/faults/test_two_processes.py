@@ -5,6 +5,7 @@ import json
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any, Self
 
 import pytest
 
+from hookmill.domain.ids import delivery_key
 from hookmill.domain.permission import MayManage
 from hookmill.management import Management, WebhookWithSecret
 from hookmill.store.database import open_database
@@ -31,6 +33,8 @@ from tests.support.waiting import until
 
 ROUNDS = count(200, usually=8)
 COPIES = 16
+ATTEMPTS = 200
+LIMIT = 60
 CONCURRENT_SENDERS = 6
 PAUSE_SECONDS_MAX = 0.03
 SHARED_KEY = "A" * 43 + "="
@@ -81,6 +85,48 @@ def pair(postgres_server, tmp_path_factory):
     directory = tmp_path_factory.mktemp("pair")
     yield from paired(directory, url, services=2, deliveries_per_minute=100_000)
     postgres_server.drop_database(url)
+
+
+@pytest.fixture(params=["two services", only_in_proof("one service of two processes")])
+def rate_limited_pair(request, postgres_url, tmp_path):
+    if request.param == "two services":
+        yield from paired(tmp_path, postgres_url, services=2, deliveries_per_minute=LIMIT)
+    else:
+        yield from paired(tmp_path, postgres_url, services=1, processes=2, deliveries_per_minute=LIMIT)
+
+
+def test_60_of_200_attempts_in_ten_seconds_are_accepted(rate_limited_pair):
+    with rate_limited_pair.management() as management:
+        may = operator(management)
+        webhooks = [management.webhooks.create(may, {"name": f"busy-{number}"}) for number in range(5)]
+    statuses = {webhook.webhook.uid: Counter[int]() for webhook in webhooks}
+    retry_after: list[int] = []
+    lock = threading.Lock()
+
+    def send(webhook, share):
+        with ExitStack() as stack:
+            connections = [stack.enter_context(PersistentConnection(port)) for port in rate_limited_pair.ports]
+            for number in range(share, ATTEMPTS, 4):
+                time.sleep(max(0.0, began + 10 * number / ATTEMPTS - time.monotonic()))
+                connection = connections[number // 4 % len(connections)]
+                answer = connection.exchange(delivery_request(webhook, b'{"number": %d}' % number))
+                assert answer is not None
+                with lock:
+                    statuses[webhook.webhook.uid][answer.status] += 1
+                    if answer.status == 429:
+                        retry_after.append(int(answer.headers["retry-after"]))
+
+    began = time.monotonic()
+    senders = [threading.Thread(target=send, args=(webhook, share)) for webhook in webhooks for share in range(4)]
+    for sender in senders:
+        sender.start()
+    for sender in senders:
+        sender.join()
+
+    assert list(statuses.values()) == [{202: LIMIT, 429: ATTEMPTS - LIMIT}] * len(webhooks)
+    assert all(1 <= seconds <= 60 for seconds in retry_after)
+    counts = rate_limited_pair.rows("SELECT COUNT(*) AS rows FROM deliveries GROUP BY webhook_no")
+    assert [row["rows"] for row in counts] == [LIMIT] * len(webhooks)
 
 
 @pytest.mark.parametrize("identified_by", ["id", "body"])
@@ -150,6 +196,14 @@ class ConcurrentSenders:
         self._is_over.set()
         for thread in self._threads:
             thread.join(30)
+
+    def wait_for_attempt(self):
+        """Wait until an attempt that begins after this call has ended."""
+        called_at = time.monotonic()
+        until(
+            lambda: any(attempt.began > called_at for attempt in self.attempts[-2 * CONCURRENT_SENDERS :]),
+            "an attempt has ended",
+        )
 
     def _send(self, number: int):
         chance = random.Random(number)
@@ -260,6 +314,67 @@ def attempts_by_state(
             position += 1
     assert all(by_state.values()), "there were attempts in both states"
     return by_state
+
+
+def test_deleted_webhook_accepts_no_delivery_in_any_process(pair):
+    with pair.management() as management:
+        may = operator(management)
+        webhooks = [management.webhooks.create(may, {"name": f"deleted-{number}"}) for number in range(ROUNDS)]
+        # A trigger selects at most 100 webhooks, and `make proof` needs 200.
+        triggers = [received(*(each.webhook.uid for each in some)) for some in (webhooks[::2], webhooks[1::2])]
+        automation_created(management, may, "of deleted webhooks", triggers=triggers)
+        returned_at = [float("inf")] * ROUNDS
+        newest = 0
+
+        def choose_target(chance):
+            number = max(0, newest - (chance.random() < 0.3))
+            return Target(webhooks[number], webhooks[number].reveal(), number)
+
+        with ConcurrentSenders(pair, choose_target) as senders:
+            for number, webhook in enumerate(webhooks):
+                newest = number
+                time.sleep(0.01)
+                management.webhooks.delete(may, webhook.webhook.uid)
+                returned_at[number] = time.monotonic()
+                assert statuses_in_all_processes(pair, webhook, webhook.reveal()) == {404}
+
+    after_deletion = [attempt for attempt in senders.attempts if attempt.began > returned_at[attempt.target.number]]
+    assert {attempt.answer.status for attempt in after_deletion} == {404}
+    assert {attempt.answer.status for attempt in senders.attempts} == {202, 404}
+    accepted = {
+        delivery_key(attempt.answer.delivery_id) for attempt in senders.attempts if attempt.answer.status == 202
+    }
+    numbers = ", ".join(str(webhook.webhook.no) for webhook in webhooks)
+    log = pair.rows(f"SELECT id FROM deliveries WHERE webhook_no IN ({numbers})")
+    runs = pair.rows(f"SELECT delivery_id FROM runs WHERE webhook_no IN ({numbers})")
+    assert {bytes(row["id"]) for row in log} == accepted
+    assert Counter(bytes(row["delivery_id"]) for row in runs) == Counter(accepted), "each 202 has its run"
+
+
+def test_disabled_automation_starts_no_run_in_any_process(pair):
+    spans: list[tuple[bool, float, float]] = []
+    with pair.management() as management:
+        may, webhook = new_webhook(management, "automated")
+        token = webhook.reveal()
+        trigger = received(webhook.webhook.uid)
+        automation = automation_created(management, may, "toggled", triggers=[trigger])
+        with ConcurrentSenders(pair, lambda _: Target(webhook, token)) as senders:
+            began = time.monotonic()
+            for number in range(2 * ROUNDS):
+                is_enabled = number % 2 == 1
+                spans.append((not is_enabled, began, time.monotonic()))
+                management.automations.set_enabled(may, automation.id, is_enabled)
+                began = time.monotonic()
+                # On a busy machine, each attempt could last longer than a span.
+                senders.wait_for_attempt()
+            spans.append((True, began, time.monotonic()))
+
+    runs = pair.rows(f"SELECT delivery_id FROM runs WHERE webhook_no = {webhook.webhook.no}")
+    run_counts = Counter(bytes(row["delivery_id"]) for row in runs)
+    assert {attempt.answer.status for attempt in senders.attempts} == {202}
+    by_state = attempts_by_state(senders.attempts, spans)
+    assert {run_counts[delivery_key(attempt.answer.delivery_id)] for attempt in by_state[True]} == {1}
+    assert {run_counts[delivery_key(attempt.answer.delivery_id)] for attempt in by_state[False]} == {0}
 
 
 def test_run_records_the_version_whose_filter_matched_its_delivery(pair):

@@ -1,5 +1,6 @@
 """Workers that are killed, frozen and stopped: every run ends, and no attempt is performed twice."""
 
+import random
 import time
 from collections import Counter
 from pathlib import Path
@@ -15,9 +16,14 @@ from hookmill.store.runs.executors import ExecutorId
 from tests.runs.backlog import Backlog, Worker, processes_of
 from tests.runs.samples import has_ended
 from tests.runs.worker import microseconds
-from tests.support.counts import are_full
+from tests.support.counts import are_full, count
 from tests.support.waiting import stalls, until
 
+KILLS = count(20, usually=5)
+COMMANDS = count(15, usually=5)
+"""There are four times as many. They must occupy the slots of two workers."""
+SLOTS = 8
+PACKAGES = count(35, usually=12)
 SOON_SECONDS = 10 if are_full() else 20
 """The documented limit is ten. Other tests may delay this one."""
 
@@ -46,6 +52,36 @@ def performed_attempts(backlog: Backlog) -> Counter[tuple[str, int]]:
     file = record_file(backlog)
     lines = file.read_text().splitlines() if file.exists() else []
     return Counter((run, int(attempt)) for run, attempt in (line.split() for line in lines))
+
+
+def test_repeatedly_killed_worker_loses_and_doubles_no_run(sqlite_backlog):
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    automation = sqlite_backlog.automation(runner="command")
+    command = recording_command(sqlite_backlog, "sleep 0.1; echo done")
+    keys = []
+
+    has_interrupted_a_run = False
+    while len(keys) < KILLS or not has_interrupted_a_run:
+        assert len(keys) < 100, "no kill interrupts a run"
+        keys.append(sqlite_backlog.queue(automation))
+        with Worker(sqlite_backlog, command=command, attempts_max=100) as worker:
+            time.sleep(chance.uniform(0, 0.3))
+            worker.kill()
+        has_interrupted_a_run = has_interrupted_a_run or "running" in sqlite_backlog.states()
+    with Worker(sqlite_backlog, command=command, attempts_max=100):
+        runs = sqlite_backlog.wait_for_end(*keys)
+
+    performed = performed_attempts(sqlite_backlog)
+    assert {run.state for run in runs} == {RunState.SUCCEEDED}
+    assert sqlite_backlog.states() == {"succeeded": len(keys)}
+    assert set(performed.values()) == {1}, "no attempt was performed twice"
+    for run in runs:
+        attempts = {attempt for key, attempt in performed if key == run_id(run.id)}
+        assert max(attempts) == run.attempt
+        assert processes_of(run_id(run.id)) == []
+    assert max(run.attempt for run in runs) > 1
 
 
 def test_command_ends_when_its_worker_is_killed(sqlite_backlog):
@@ -89,6 +125,18 @@ def test_run_cancelled_between_two_workers_leaves_no_process(sqlite_backlog):
     assert (run.state, run.reason) == (RunState.CANCELLED, "It was cancelled while no worker performed it.")
 
 
+def test_stopping_worker_ends_a_stopped_guard_and_its_command(sqlite_backlog, monkeypatch):
+    stop_guard = 'echo "$$ $PPID" > pids; kill -STOP $PPID; sleep 60'
+    key = sqlite_backlog.queue(sqlite_backlog.automation(runner="command"))
+    pids = sqlite_backlog.data / "runs" / run_id(key) / "pids"
+    with Worker(sqlite_backlog, command=["sh", "-c", stop_guard], grace=0.1) as worker:
+        until(lambda: pids.exists() and pids.read_text().endswith("\n"))
+        worker.stop()
+
+    assert all(has_ended(int(pid)) for pid in pids.read_text().split())
+    assert sqlite_backlog.run(key).state is RunState.QUEUED
+
+
 def test_run_that_kills_its_worker_is_interrupted_after_three_attempts(sqlite_backlog):
     # The guard is the parent of the command, and the worker started the process that forked the guard.
     started = sqlite_backlog.data.parent / "started"
@@ -118,6 +166,35 @@ def test_run_that_kills_its_worker_is_interrupted_after_three_attempts(sqlite_ba
     )
     assert performed_attempts(sqlite_backlog) == {(run_id(poison), attempt): 1 for attempt in (1, 2, 3)}
     assert {run.state for run in runs} == {RunState.SUCCEEDED}
+
+
+def test_two_workers_share_runs_and_perform_each_once(postgres_backlog):
+    are_full = postgres_backlog.data.parent / "both-workers-are-full"
+    command = recording_command(postgres_backlog, wait_for_file(are_full))
+    # On a busy machine, one of them may get no processor time for some seconds.
+    with (
+        Worker(postgres_backlog, command=command, slots=SLOTS, dead_after_seconds=60) as one,
+        Worker(postgres_backlog, command=command, slots=SLOTS, dead_after_seconds=60) as two,
+    ):
+        keys = []
+        for factory in ("fac_a", "fac_b", "fac_c", "fac_d"):
+            automation = postgres_backlog.automation(factory, runner="command")
+            keys += postgres_backlog.queue_many(automation, COMMANDS, factory=factory)
+            keys += postgres_backlog.queue_many(postgres_backlog.automation(factory), PACKAGES, factory=factory)
+        # A worker that is slower than the other one still fills its slots.
+        until(lambda: len(performed_attempts(postgres_backlog)) == 2 * SLOTS, "commands occupy all slots")
+        are_full.touch()
+        runs = postgres_backlog.wait_for_end(*keys)
+        reports = [one.stop(), two.stop()]
+
+    assert {(run.state, run.attempt) for run in runs} == {(RunState.SUCCEEDED, 1)}
+    assert len(performed_attempts(postgres_backlog)) == 4 * COMMANDS
+    assert set(performed_attempts(postgres_backlog).values()) == {1}
+    with postgres_backlog.database.read() as tx:
+        shares = Counter(row["executor"] for row in tx.all("SELECT executor FROM runs"))
+    assert set(shares) == {one.executor, two.executor}
+    assert min(shares.values()) >= SLOTS
+    assert [report["failures"] for report in reports] == [[], []]
 
 
 def test_another_worker_performs_the_runs_of_a_killed_one(postgres_backlog):
@@ -183,6 +260,19 @@ def test_worker_paused_beyond_the_timeout_overwrites_no_result(postgres_backlog)
     assert postgres_backlog.run(key) == run
     assert postgres_backlog.column(last_key, "executor") == paused.executor
     assert processes_of(run_id(key)) == []
+
+
+def test_another_worker_performs_the_runs_of_a_stopped_one(postgres_backlog):
+    key = postgres_backlog.queue(postgres_backlog.automation(runner="command"))
+    command = recording_command(postgres_backlog, 'test "$HOOKMILL_ATTEMPT" = 2 || sleep 60')
+
+    with Worker(postgres_backlog, command=command, dead_after_seconds=60) as stopped:
+        until(lambda: processes_of(run_id(key)))
+        with Worker(postgres_backlog, command=command, dead_after_seconds=60):
+            stopped.stop()
+            (run,) = postgres_backlog.wait_for_end(key, seconds=30)
+
+    assert (run.state, run.attempt) == (RunState.SUCCEEDED, 2)
 
 
 def test_worker_that_waits_for_its_commands_to_end_is_not_dead(postgres_backlog):

@@ -65,8 +65,10 @@ def perform_while_a_worker_is_killed(
 @pytest.mark.parametrize(
     ("workers", "when_busy"),
     [
-        *((1, when_busy) if when_busy is WhenBusy.REPLACE else only_in_proof(1, when_busy) for when_busy in WhenBusy),
-        *((3, when_busy) if when_busy is not WhenBusy.SKIP else only_in_proof(3, when_busy) for when_busy in WhenBusy),
+        (1, WhenBusy.REPLACE),
+        (3, WhenBusy.QUEUE),
+        *(only_in_proof(1, when_busy) for when_busy in (WhenBusy.QUEUE, WhenBusy.SKIP)),
+        *(only_in_proof(3, when_busy) for when_busy in (WhenBusy.REPLACE, WhenBusy.SKIP)),
     ],
 )
 def test_at_most_one_run_of_a_key_is_active(sqlite_store, postgres_store, tmp_path, when_busy, workers):

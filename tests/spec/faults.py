@@ -21,6 +21,7 @@ class ToleratedFault:
     """The names of the faults in `tests/drill/faults.py` that are this fault. Each of those belongs to one row."""
 
 
+_FAILPOINTS: Final = "faults/test_failpoints.py::test_delivery_can_be_retried_after_a_failure_at_any_admission_step"
 _CALLS: Final = "faults/test_failing_calls.py::test_delivery_can_be_retried_after_any_failing_database_call"
 _KILLED_CALLS: Final = (
     "faults/test_failing_calls.py::test_delivery_can_be_retried_after_a_kill_before_any_database_call"
@@ -44,12 +45,13 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
     ),
     "F2": ToleratedFault(
         "The writer is killed inside the transaction: it is rolled back as a whole, and no rate limit counts it.",
-        (_KILLED_CALLS,),
+        (_FAILPOINTS, _KILLED_CALLS),
         in_drill=("writer killed",),
     ),
     "F3": ToleratedFault(
         "The writer is killed between COMMIT and 202: the retry is a Duplicate, and there is one run.",
         (
+            _FAILPOINTS,
             _KILLED_CALLS,
             "store/test_group_commit.py::test_retry_after_a_lost_report_of_the_commit_is_a_duplicate",
         ),
@@ -81,6 +83,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
         (
             _CALLS,
             "faults/test_sync.py::test_delivery_is_not_answered_202_if_its_sync_fails",
+            "faults/test_failpoints.py::test_transaction_error_fails_only_the_deliveries_of_its_batch",
             "faults/test_sync.py::test_log_is_synced_to_disk_before_every_202",
         ),
         in_drill=("writes fail",),
@@ -88,7 +91,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
     "F8": ToleratedFault(
         "PostgreSQL restarts under load: nothing is lost or doubled, and connections are opened again.",
         (
-            _DRILL,
+            _DATABASE + "test_postgresql_restarts_under_load_lose_and_double_no_delivery",
             "runs/test_faults.py::test_restarts_of_the_database",
             _DATABASE + "test_requests_get_503_while_postgresql_is_down",
             _DATABASE + "test_log_has_one_line_per_component_while_postgresql_is_down",
@@ -109,8 +112,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
         "PostgreSQL does not respond: senders get a 503 in time, and memory stays bounded.",
         (
             _DATABASE + "test_requests_get_503_while_postgresql_does_not_respond",
-            "store/test_group_commit.py::test_plan_is_unavailable_immediately_while_too_many_wait",
-            "store/test_group_commit.py::test_plan_is_unavailable_immediately_while_the_writer_does_not_read",
+            _DATABASE + "test_memory_stays_bounded_while_postgresql_does_not_respond",
             _DATABASE + "test_database_connections_that_never_respond_are_replaced",
         ),
         in_drill=(
@@ -121,7 +123,8 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
     "F11": ToleratedFault(
         "Another session holds a lock: senders get a 503 in time. On PostgreSQL, other webhooks don't wait.",
         (
-            "store/test_group_commit.py::test_plans_are_unavailable_while_the_database_is_locked",
+            _DATABASE + "test_locked_webhook_delays_no_other_webhook",
+            _DATABASE + "test_deliveries_get_503_while_another_process_locks_sqlite",
             "store/test_group_commit.py::test_locked_webhook_is_unavailable_and_delays_no_other",
         ),
         in_drill=(
@@ -182,17 +185,23 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
     ),
     "F19": ToleratedFault(
         "Senders exceed a rate limit through several processes: exactly the limit is accepted.",
-        ("spec/test_limits.py::test_60_of_200_simultaneous_deliveries_to_two_processes_are_accepted",),
+        (
+            _TWO + "test_60_of_200_attempts_in_ten_seconds_are_accepted",
+            "spec/test_limits.py::test_60_of_200_simultaneous_deliveries_to_two_processes_are_accepted",
+        ),
     ),
     "F20": ToleratedFault(
         "A secret is rotated during deliveries: every process then refuses the old one and accepts the new one.",
-        (_TWO + "test_rotated_secret_is_rejected_immediately_in_all_processes",),
+        (
+            _TWO + "test_rotated_secret_is_rejected_immediately_in_all_processes",
+            "faults/test_channels.py::test_change_in_any_channel_applies_immediately_in_another_service",
+        ),
         in_drill=("secret rotated, webhook disabled",),
     ),
     "F21": ToleratedFault(
         "A webhook is disabled or deleted during deliveries: every process then answers 404, and starts no run.",
         (
-            "spec/test_states.py::test_no_delivery_is_accepted_after_a_concurrent_stop_returns",
+            _TWO + "test_deleted_webhook_accepts_no_delivery_in_any_process",
             _TWO + "test_disabled_webhook_accepts_no_delivery_in_any_process",
         ),
     ),
@@ -208,7 +217,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
         "An automation is changed during deliveries: each run has the version whose filter matched.",
         (
             _TWO + "test_run_records_the_version_whose_filter_matched_its_delivery",
-            "spec/test_states.py::test_automation_withdrawn_during_a_delivery_gets_no_run",
+            _TWO + "test_disabled_automation_starts_no_run_in_any_process",
         ),
     ),
     "F25": ToleratedFault(
@@ -223,7 +232,10 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
     ),
     "F26": ToleratedFault(
         "A delivery is sent again after retention removed its row: it is a Duplicate if the sender sent an id.",
-        ("spec/test_identity.py::test_senders_id_is_remembered_for_30_days_without_its_log_row",),
+        (
+            "store/test_deliveries.py::test_senders_id_is_a_duplicate_after_its_delivery_was_removed",
+            "spec/test_identity.py::test_senders_id_is_remembered_for_30_days_without_its_log_row",
+        ),
     ),
     "F27": ToleratedFault(
         "A body has about the largest size: the limit is exact to the byte, however the body arrives.",
@@ -232,6 +244,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
     "F28": ToleratedFault(
         "A worker is killed during a run: another attempt begins, and no attempt is performed twice.",
         (
+            _CRASHES + "test_repeatedly_killed_worker_loses_and_doubles_no_run",
             "runs/test_faults.py::test_killed_workers_on_sqlite",
             "runs/test_faults.py::test_killed_workers_on_postgresql",
             _HOSTS + "test_host_that_is_cut_off_and_killed_loses_and_doubles_no_run",
@@ -257,6 +270,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
     "F30": ToleratedFault(
         "Several workers claim runs: each run is performed once, and no factory waits for another.",
         (
+            _CRASHES + "test_two_workers_share_runs_and_perform_each_once",
             "store/test_runs.py::test_workers_that_claim_at_the_same_time_claim_different_runs",
             _CRASHES + "test_run_cancelled_between_two_workers_leaves_no_process",
         ),
@@ -269,9 +283,11 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
         "The service is stopped under load: requests that were read are answered, and it ends in time.",
         (
             _STOPPING + "test_request_that_was_read_before_the_stop_is_answered",
+            _STOPPING + "test_stops_under_load_lose_and_double_no_delivery_or_run",
             _DRILL,
             _STOPPING + "test_sigterm_to_the_whole_process_group_stops_the_service",
-            "runs/test_dispatcher.py::test_run_longer_than_the_grace_period_restarts_with_the_next_worker",
+            _CRASHES + "test_another_worker_performs_the_runs_of_a_stopped_one",
+            _CRASHES + "test_stopping_worker_ends_a_stopped_guard_and_its_command",
             "faults/test_signals.py::test_sigterm_at_any_line_stops_the_server",
             "faults/test_signals.py::test_sigterm_at_any_line_stops_a_worker",
             "faults/test_signals.py::test_signal_of_a_terminal_stops_all_processes_without_an_error",
@@ -365,6 +381,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
         (
             _BACKUP + "test_killed_restore_leaves_an_empty_database_and_can_be_started_again",
             _BACKUP + "test_restore_that_is_interrupted_after_its_commit_keeps_everything",
+            _BACKUP + "test_restore_whose_commit_is_not_answered_keeps_everything",
         ),
     ),
     "F45": ToleratedFault(
@@ -411,7 +428,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
             _BACKUP + "test_restore_to_a_full_disk_changes_nothing_and_can_be_started_again",
             _BACKUP + "test_restore_while_the_disk_of_postgresql_is_full_can_be_started_again",
         ),
-        "In PostgreSQL, a trigger raises the error of a full disk.",
+        "PostgreSQL's tables are on the full disk, but not its write-ahead log.",
     ),
     "F51": ToleratedFault(
         "A Git server does not answer while a workspace is made: the run is tried again, and does not fail.",
@@ -456,6 +473,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
             "runs/test_dispatcher.py::test_messages_of_a_dead_worker_wait_for_the_next_one",
             "results/test_outbox.py::test_message_whose_senders_all_died_is_given_up",
             "results/test_delivery.py::test_message_of_a_sender_that_is_killed_is_sent_again_and_marked",
+            "results/test_github_app.py::test_check_run_of_a_worker_that_is_killed_is_created_once_and_completed",
         ),
     ),
     "F56": ToleratedFault(
@@ -500,6 +518,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
             _STOPPING + "test_deliveries_are_accepted_again_soon_after_a_process_was_killed",
             _STOPPING + "test_deliveries_are_accepted_while_the_worker_is_replaced",
             _STOPPING + "test_processes_are_replaced_after_their_fork_server_was_killed",
+            _STOPPING + "test_repeated_kills_of_the_ingress_do_not_end_the_service",
         ),
         in_drill=("ingress killed", "fork server killed"),
     ),
@@ -508,6 +527,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
         (
             _STOPPING + "test_all_processes_end_after_their_supervisor_was_killed",
             _STOPPING + "test_all_processes_end_after_a_supervisor_was_killed_at_its_start",
+            _STOPPING + "test_killed_service_accepts_deliveries_soon_after_its_next_start",
         ),
         in_drill=("service killed and started", "supervisor killed and started"),
     ),
@@ -529,13 +549,16 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
         (
             _ROTATION + "test_key_rotation_under_load_refuses_no_delivery",
             _ROTATION + "test_next_rotation_completes_one_that_was_killed_at_any_step",
-            "store/test_rotation.py::test_key_in_the_settings_is_rotated_to_the_newest_one",
+            _ROTATION + "test_rolling_restart_with_a_new_master_key_refuses_no_delivery",
         ),
     ),
     "F66": ToleratedFault(
         "A stored secret is damaged, or swapped with another one: only its webhook is unavailable, until its secret is "
         "rotated.",
-        (_ROTATION + "test_webhooks_with_swapped_ciphertexts_are_unavailable_until_rotated",),
+        (
+            _ROTATION + "test_only_webhooks_with_swapped_ciphertexts_become_unavailable",
+            _ROTATION + "test_rotation_repairs_a_webhook_with_a_damaged_secret",
+        ),
     ),
     "F67": ToleratedFault(
         "A move to PostgreSQL is killed or loses its connection: PostgreSQL has all rows or none, and no services use "
@@ -557,9 +580,8 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
     "F69": ToleratedFault(
         "A worker is killed while several ones claim runs of the same key: the limit and the debounce of the key hold.",
         (
-            "runs/test_policies.py::test_at_most_one_run_of_a_key_is_active",
-            "runs/test_policies.py::test_debounced_deliveries_of_a_key_start_one_run",
-            "store/test_histories.py::test_every_run_ends_as_its_policy_allows",
+            "faults/test_run_policies.py::test_no_key_has_more_active_runs_than_its_limit",
+            "faults/test_run_policies.py::test_debounced_deliveries_start_one_run_per_key",
         ),
     ),
     "F70": ToleratedFault(

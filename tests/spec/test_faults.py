@@ -5,6 +5,7 @@ from functools import cache
 from pathlib import Path
 
 from tests.drill import faults as drill
+from tests.spec import report
 from tests.spec.faults import FAULTS, NO_FAULTS
 
 TESTS = Path(__file__).parents[1]
@@ -48,8 +49,33 @@ def test_every_fault_of_the_drill_belongs_to_one_row():
     assert drill.SLOW <= NAMES_IN_DRILL
 
 
+def test_every_function_of_a_fault_is_in_the_drill():
+    module = ast.parse((TESTS / "drill" / "faults.py").read_text())
+    functions = {
+        node.name
+        for node in module.body
+        if isinstance(node, ast.FunctionDef)
+        and ast.unparse(node.returns or ast.Constant(None)) in {"EndedFault", "Fault"}
+    }
+    tables = [node.value for node in module.body if isinstance(node, ast.AnnAssign)]
+    in_tables = {node.id for table in tables if table for node in ast.walk(table) if isinstance(node, ast.Name)}
+
+    assert len(functions) > 20
+    assert functions - in_tables == set(), "add them to FAULTS in tests/drill/faults.py"
+
+
 def test_ids_of_faults_are_numbered_without_a_gap():
     assert list(FAULTS) == [f"F{number}" for number in range(1, len(FAULTS) + 1)]
+
+
+def test_listing_contains_every_fault_with_its_tests():
+    listing = report.faults()
+    names = {f"    in the drill: {', '.join(fault.in_drill)}" for fault in FAULTS.values() if fault.in_drill}
+
+    assert [
+        id_ for id_, fault in FAULTS.items() if f"{id_}: {fault.what}\n    tests/{fault.tests[0]}" not in listing
+    ] == []
+    assert names <= set(listing.splitlines())
 
 
 @cache

@@ -3,6 +3,7 @@
 `FaultyService` adds this file to PYTHONPATH. The command and all code without a fault are the real ones.
 """
 
+import json
 import mmap
 import os
 import signal
@@ -10,7 +11,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -57,21 +58,63 @@ def _limit_pages(limit_file: Path):
     Database.write = limited  # type: ignore[assignment, method-assign]
 
 
-def _stop_at_step(order_file: Path):
-    """Stop once by SIGSTOP, at the statement of an admission whose first words are in the file."""
+def _fail_at_steps(order_file: Path):
+    """Fail once, at the step whose number or name is in the file: by SIGKILL, SIGSTOP or an exception.
+
+    A step is a statement of a transaction that admits deliveries, its COMMIT, or the moment after its COMMIT.
+    """
     from sqlalchemy import CursorResult
+    from sqlalchemy.exc import OperationalError
 
-    from hookmill.store.database import Transaction
+    from hookmill.store.database import Database, Transaction
 
-    bulk = Transaction.bulk
+    write, bulk = Database.write, Transaction.bulk
+    steps_reached = 0
 
-    def stopping(tx: Transaction, sql: str, values: tuple[Any, ...]) -> CursorResult[Any]:
-        if order_file.exists() and " ".join(sql.split()[:3]) == order_file.read_text():
-            order_file.rename(order_file.with_suffix(".stopped"))
-            os.kill(os.getpid(), signal.SIGSTOP)
+    def reach(name: str):
+        nonlocal steps_reached
+        steps_reached += 1
+        try:
+            order = json.loads(order_file.read_text())
+        except FileNotFoundError:
+            return
+        if order["step"] not in (steps_reached, name):
+            return
+        # The test polls for this file and removes it: it must never see it without its content.
+        prepared = order_file.with_suffix(".failing")
+        prepared.write_text(name)
+        order_file.unlink()
+        prepared.rename(order_file.with_suffix(".failed"))
+        if order["how"] == "raise":
+            raise OperationalError(name, None, Exception("injected"))
+        os.kill(os.getpid(), {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[order["how"]])
+
+    def bulk_in_steps(tx: Transaction, sql: str, values: tuple[Any, ...]) -> CursorResult[Any]:
+        # Counts of dropped attempts are also written by transactions that admit nothing.
+        if "INTO dropped_attempts" not in sql:
+            reach(" ".join(sql.split()[:3]))
         return bulk(tx, sql, values)
 
-    Transaction.bulk = stopping  # type: ignore[assignment, method-assign]
+    @contextmanager
+    def write_in_steps(database: Database) -> Iterator[Transaction]:
+        nonlocal steps_reached
+        steps_reached = 0
+        with write(database) as tx:
+            yield tx
+            if steps_reached:
+                reach("COMMIT")
+        if steps_reached:
+            with _raising_unavailable():
+                reach("after COMMIT")
+
+    Transaction.bulk = bulk_in_steps  # type: ignore[assignment, method-assign]
+    Database.write = write_in_steps  # type: ignore[assignment, method-assign]
+
+
+def _raising_unavailable() -> AbstractContextManager[None]:
+    from hookmill.store import database
+
+    return database.raising_unavailable()
 
 
 def _trace_writer(command: list[str], channel: socket.socket, url: str):
@@ -123,7 +166,7 @@ def _inject_into_writer():
         if pages := os.environ.get("HOOKMILL_TEST_PAGES"):
             _limit_pages(Path(pages))
         if steps := os.environ.get("HOOKMILL_TEST_STEPS"):
-            _stop_at_step(Path(steps))
+            _fail_at_steps(Path(steps))
         if command := os.environ.pop("HOOKMILL_TEST_TRACE_WRITER", ""):
             _trace_writer(command.split(), channel, url)
         main(channel, url)
