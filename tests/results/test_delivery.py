@@ -38,7 +38,7 @@ def receiver():
         yield server
 
 
-def delivery(monkeypatch: pytest.MonkeyPatch, *, seconds: float = 10, **destinations: Any) -> Any:
+def delivery(monkeypatch: pytest.MonkeyPatch, *, seconds: float = 10, **destinations: Any) -> ResultDelivery:
     monkeypatch.setenv("GITHUB_TOKEN", TOKEN)
     monkeypatch.setenv("CI_SECRET", SECRET)
     return ResultDelivery(
@@ -67,7 +67,7 @@ def claimed(scene: Scene) -> ClaimedResult:
     return message
 
 
-def send_again(scene: Scene, first: ClaimedResult, outcome: Outcome, by: ResultDelivery) -> Any:
+def send_again(scene: Scene, first: ClaimedResult, outcome: Outcome, by: ResultDelivery) -> Outcome:
     scene.record(first, outcome)
     scene.advance(3_600)
     return by.send(claimed(scene))
@@ -120,6 +120,7 @@ def test_comment_whose_answer_was_lost_is_found_and_not_repeated(scene, github, 
     github.next_answers = [0]
     first = claimed(scene)
     outcome = by.send(first)
+    assert isinstance(outcome, NotSent)
     assert outcome.may_have_arrived
 
     again = send_again(scene, first, outcome, by)
@@ -192,6 +193,7 @@ def test_answer_decides_whether_a_result_is_sent_again(scene, github, monkeypatc
 
     outcome = delivery(monkeypatch, github=at_github(github.url)).send(claimed(scene))
 
+    assert isinstance(outcome, NotSent)
     assert (outcome.status, outcome.is_final, outcome.retry_after_seconds) == (status, is_final, 120)
     assert f"answered with the status {status}" in outcome.problem
     assert outcome.problem.endswith(': "words-of-the-receiver".')
@@ -217,6 +219,7 @@ def test_answer_that_heals_by_itself_is_followed_by_another_attempt(scene, githu
 
     outcome = delivery(monkeypatch, github=at_github(github.url)).send(claimed(scene))
 
+    assert isinstance(outcome, NotSent)
     assert (outcome.is_final, outcome.retry_after_seconds) == (False, seconds)
     assert f'"{words}"' in outcome.problem
 
@@ -228,6 +231,7 @@ def test_status_for_a_commit_that_gitea_does_not_know_yet_is_sent_again(scene, g
 
     outcome = delivery(monkeypatch, github=gitea).send(claimed(scene))
 
+    assert isinstance(outcome, NotSent)
     assert not outcome.is_final
 
 
@@ -256,6 +260,7 @@ def test_answer_that_repeats_the_token_is_not_shown(scene, github, monkeypatch, 
 
     outcome = delivery(monkeypatch, github=at_github(github.url)).send(claimed(scene))
 
+    assert isinstance(outcome, NotSent)
     assert "its text contains a part of the credential and is not shown" in outcome.problem
     assert "ghp" not in outcome.problem
 
@@ -266,6 +271,7 @@ def test_words_of_the_destination_are_cut_and_escaped(scene, github, monkeypatch
 
     outcome = delivery(monkeypatch, github=at_github(github.url)).send(claimed(scene))
 
+    assert isinstance(outcome, NotSent)
     words = "a' \\u001b[31m\\u202eb" + "x" * 1_000
     assert outcome.problem == f'{github.url} answered with the status 400: "{words[:300]}…".'
 
@@ -277,6 +283,7 @@ def test_url_of_a_chat_in_its_answer_is_not_shown(scene, receiver, monkeypatch):
 
     outcome = delivery(monkeypatch, team=team).send(claimed(scene))
 
+    assert isinstance(outcome, NotSent)
     assert "secret-of" not in outcome.problem
 
 
@@ -305,6 +312,7 @@ def test_destination_that_the_factory_may_no_longer_use_gets_nothing(scene, gith
 
     outcome = delivery(monkeypatch, github=destination).send(claimed(scene))
 
+    assert isinstance(outcome, NotSent)
     assert outcome.is_final
     assert "no destination 'github' that the factory may use" in outcome.problem
     assert github.requests == []
@@ -315,6 +323,7 @@ def test_repository_that_the_settings_no_longer_allow_gets_nothing(scene, github
 
     outcome = delivery(monkeypatch, github=at_github(github.url, "acme/other")).send(claimed(scene))
 
+    assert isinstance(outcome, NotSent)
     assert (outcome.is_final, github.requests) == (True, [])
     assert "does not allow the repository acme/shop" in outcome.problem
 
@@ -334,6 +343,7 @@ def test_unusable_comment_of_a_run_is_refused(scene, github, monkeypatch):
 
     outcome = delivery(monkeypatch, github=at_github(github.url)).send(claimed(scene))
 
+    assert isinstance(outcome, NotSent)
     assert (outcome.is_final, github.requests) == (True, [])
 
 
@@ -345,6 +355,7 @@ def test_unusable_token_is_reported_without_its_value(scene, github, monkeypatch
 
     outcome = by.send(claimed(scene))
 
+    assert isinstance(outcome, NotSent)
     assert (outcome.is_final, github.requests) == (False, [])
     assert not token or token not in outcome.problem
 
@@ -388,6 +399,7 @@ def test_unusable_url_of_a_chat_is_reported_without_its_path(scene, monkeypatch,
 
     outcome = delivery(monkeypatch, team=SlackDestination(secret_from="SLACK_URL")).send(claimed(scene))
 
+    assert isinstance(outcome, NotSent)
     assert "SLACK_URL" in outcome.problem
     assert "secret" not in outcome.problem
 
@@ -397,6 +409,7 @@ def test_destination_that_refuses_connections_has_not_got_the_message(scene, mon
     with closed_port() as port:
         outcome = delivery(monkeypatch, github=at_github(f"http://127.0.0.1:{port}")).send(claimed(scene))
 
+    assert isinstance(outcome, NotSent)
     assert (outcome.is_final, outcome.may_have_arrived) == (False, False)
 
 
@@ -406,6 +419,7 @@ def test_destination_that_does_not_answer_may_have_got_the_message(scene, receiv
 
     outcome = delivery(monkeypatch, ci=ci, seconds=2).send(claimed(scene))
 
+    assert isinstance(outcome, NotSent)
     assert (outcome.is_final, outcome.may_have_arrived) == (False, True)
 
 

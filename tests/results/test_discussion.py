@@ -1,7 +1,10 @@
 """Comments and reviews on a pull request over several pushes: one comment, which only newer runs change."""
 
 import json
+import os
+import signal
 import ssl
+import threading
 import time
 from typing import Any
 
@@ -14,11 +17,17 @@ from hookmill.domain.run_outputs import OutputText
 from hookmill.domain.spec import read
 from hookmill.results.delivery import ResultDelivery
 from hookmill.results.destinations import RepositoryDestination
+from hookmill.results.sender import ResultSender
 from hookmill.store import results
+from hookmill.store.database import open_database
+from hookmill.store.notices import CLAIM_US
 from hookmill.store.results import NothingToSend, NotSent, Outcome, Sent
 from hookmill.store.runs import agent_reports, outputs
-from tests.results.github import CLIENT_ID, TOKEN, GitHub, app_private_key, pem
+from tests.results.github import CLIENT_ID, TOKEN, GitHub, app_private_key, github_server, pem
 from tests.results.scene import COMMENT, PULL_REQUEST, REVIEW, SHA, WORKER, Scene
+from tests.runs.backlog import Backlog
+from tests.support.loaded import fork_context
+from tests.support.waiting import until
 
 DIFF = """diff --git a/src/a.py b/src/a.py
 --- a/src/a.py
@@ -250,6 +259,41 @@ def test_comment_of_a_worker_that_died_is_updated_by_the_next_run(pull_request, 
     assert [text_of(comment) for comment in github.comments] == ["Review 2"]
 
 
+def send_one(store: str, destination: RepositoryDestination, now: int):
+    """Send the message that is due, as a process of its own."""
+    os.environ["GITHUB_TOKEN"] = TOKEN
+    with open_database(store) as database:
+        ResultSender(
+            database,
+            delivery_to(destination).send,
+            lambda: now,
+            public_url="https://hooks.test",
+            report_failure=lambda *_: None,
+        ).send_next()
+
+
+@pytest.mark.parametrize("has_newer", [False, True])
+def test_worker_killed_after_its_request_leaves_one_comment(pull_request, github, has_newer):
+    pull_request.end(pull_request.push(), "Review 1")
+    github.performs_held, github.held = True, lambda method, _path: method == "POST"
+    arguments = pull_request.scene.backlog.url, pull_request.destination, pull_request.scene.now
+    worker = fork_context().Process(target=send_one, args=arguments)
+    worker.start()
+    until(github.is_holding.is_set, "GitHub has created the comment")
+    worker.kill()
+    worker.join()
+    github.release.set()
+    pull_request.scene.advance(CLAIM_US / 1_000_000)
+
+    if has_newer:
+        pull_request.end(pull_request.push(), "Review 2")
+    send_one(*arguments[:2], pull_request.scene.now)
+    send_one(*arguments[:2], pull_request.scene.now)
+
+    assert worker.exitcode == -signal.SIGKILL
+    assert [text_of(comment) for comment in github.comments] == [f"Review {2 if has_newer else 1}"]
+
+
 def test_comment_whose_answer_was_lost_is_not_created_twice(pull_request, github):
     pull_request.end(pull_request.push(), "Review 1")
     github.next_answers = [None, 0]
@@ -321,6 +365,37 @@ def test_footer_has_the_run_its_duration_cost_and_model(pull_request, github):
     assert github.comments[0]["body"].endswith(
         f"Review\n\n---\n[{run_id(key)}]({page}) · 2 min 5 s · $0.25 · `claude-sonnet-4-5`"
     )
+
+
+def test_two_workers_leave_one_comment_of_the_newest_run(store_url, tmp_path, monkeypatch):
+    monkeypatch.setenv("GITHUB_TOKEN", TOKEN)
+    backlog = Backlog(store_url, tmp_path)
+    with github_server() as github:
+        pull_request = PullRequest(Scene(backlog), github)
+        runs = [pull_request.push() for _ in range(6)]
+        for number in (0, 3, 1, 5, 4, 2):
+            pull_request.end(runs[number], f"Review {number}")
+
+        def work():
+            with open_database(store_url) as database:
+                sender = ResultSender(
+                    database,
+                    pull_request.by.send,
+                    lambda: pull_request.scene.now,
+                    public_url="https://hooks.test",
+                    report_failure=lambda *_: None,
+                )
+                while any(pull_request.scene.states(run) in (["open"], ["waiting"]) for run in runs):
+                    sender.send_next()
+
+        workers = [threading.Thread(target=work) for _ in range(2)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+
+        assert [text_of(comment) for comment in github.comments] == ["Review 5"]
+    backlog.database.close()
 
 
 def annotation(message: str, line: int = 11, path: str = "src/a.py", **fields: Any) -> dict[str, Any]:

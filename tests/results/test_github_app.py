@@ -2,10 +2,11 @@
 
 import base64
 import json
+import os
 import re
+import signal
 import ssl
 import time
-from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -17,11 +18,17 @@ from hookmill.domain.secret import SecretValue
 from hookmill.results.app_tokens import InstallationToken
 from hookmill.results.delivery import ResultDelivery
 from hookmill.results.destinations import RepositoryDestination
-from hookmill.store.results import NotSent, Sent
+from hookmill.results.sender import ResultSender
+from hookmill.store.database import open_database
+from hookmill.store.notices import CLAIM_US
+from hookmill.store.results import NotSent, Outcome, Sent
 from hookmill.store.runs import outputs
 from tests.notices.receivers import closed_port
-from tests.results.github import APP_NUMBER, CLIENT_ID, app_private_key, pem
+from tests.results.github import APP_NUMBER, CLIENT_ID, GitHub, app_private_key, pem
 from tests.results.scene import CHECK, COMMENT, SHA, STATUS, Scene
+from tests.support.counts import only_in_proof
+from tests.support.loaded import fork_context
+from tests.support.waiting import until
 
 ANNOTATION = {"path": "a.py", "start_line": 1, "annotation_level": "notice", "message": "Unused."}
 INSTALLATION = "GET /repos/acme/shop/installation"
@@ -45,7 +52,7 @@ def delivery_to(url: str, *, app_id: str = CLIENT_ID) -> ResultDelivery:
     )
 
 
-def send_next(scene: Scene, by: ResultDelivery) -> Any:
+def send_next(scene: Scene, by: ResultDelivery) -> Outcome:
     """Send the message that is due, and record what happened."""
     claimed = scene.claim()
     assert claimed is not None
@@ -152,6 +159,7 @@ def test_check_run_whose_answer_was_lost_is_found_and_completed(scene, github, e
         finish(scene, key)
         send_next(scene, by)
 
+    assert isinstance(lost, NotSent)
     assert lost.may_have_arrived
     assert isinstance(again, Sent)
     assert github.paths() == [SEARCH, UPDATE]
@@ -258,6 +266,7 @@ def test_check_run_stays_in_progress_without_its_app(scene, github, is_removed):
 
     outcome = send_next(scene, by)
 
+    assert isinstance(outcome, NotSent)
     assert (outcome.is_final, github.check_runs[0]["status"]) == (True, "in_progress")
 
 
@@ -303,6 +312,7 @@ def test_destination_that_was_down_gets_the_completed_check_run(scene, github):
         down = send_next(scene, delivery_to(f"http://127.0.0.1:{port}"))
     finish(scene, key, RunState.INTERRUPTED)
 
+    assert isinstance(down, NotSent)
     assert not down.may_have_arrived
     assert isinstance(send_next(scene, delivery_to(github.url)), Sent)
     assert [each["conclusion"] for each in github.check_runs] == ["failure"]
@@ -340,6 +350,7 @@ def test_token_that_is_refused_again_is_not_replaced_again(scene, github):
 
     outcome = send_next(scene, delivery_to(github.url))
 
+    assert isinstance(outcome, NotSent)
     assert (outcome.status, outcome.is_final) == (401, False)
     assert github.paths() == [INSTALLATION, NEW_TOKEN, CREATE] * 2
 
@@ -361,6 +372,7 @@ def test_rate_limit_of_each_request_is_waited_for(scene, github, performed, stat
 
     outcome = send_next(scene, delivery_to(github.url))
 
+    assert isinstance(outcome, NotSent)
     assert (outcome.status, outcome.is_final, outcome.may_have_arrived) == (status, False, False)
     assert seconds - 30 <= outcome.retry_after_seconds <= seconds
     assert len(github.requests) == performed + 1
@@ -381,6 +393,7 @@ def test_wrong_key_is_reported_without_its_value(scene, github, monkeypatch, key
 
     outcome = send_next(scene, delivery_to(github.url))
 
+    assert isinstance(outcome, NotSent)
     assert (outcome.is_final, outcome.may_have_arrived, github.check_runs) == (False, False, [])
     assert problem in outcome.problem
     assert not any(line in outcome.problem for line in text.splitlines())
@@ -399,6 +412,7 @@ def test_app_without_an_installation_is_reported(scene, github):
 
     outcome = send_next(scene, delivery_to(github.url))
 
+    assert isinstance(outcome, NotSent)
     assert (outcome.status, outcome.is_final) == (404, False)
     assert outcome.problem.startswith(f"The GitHub App {CLIENT_ID} is not installed for acme/shop. Install it.")
 
@@ -409,6 +423,7 @@ def test_app_without_the_permission_is_reported(scene, github):
 
     outcome = send_next(scene, delivery_to(github.url))
 
+    assert isinstance(outcome, NotSent)
     assert "may not send a github_check to acme/shop. Give it write access to checks" in outcome.problem
     assert (outcome.is_final, github.token_requests) == (False, [])
 
@@ -419,6 +434,7 @@ def test_token_request_that_is_lost_may_not_have_created_a_check_run(scene, gith
 
     outcome = send_next(scene, delivery_to(github.url))
 
+    assert isinstance(outcome, NotSent)
     assert not outcome.may_have_arrived
     assert not scene.deliveries(key)[0].is_uncertain
 
@@ -453,3 +469,59 @@ def test_no_text_contains_a_credential(scene, github, caplog):
     assert token not in texts
     assert "PRIVATE KEY" not in texts
     assert re.search(r"eyJ[\w-]+\.", texts) is None
+
+
+def send_in_own_process(store: str, url: str, key: str, now: int):
+    """Send the message that is due, with a worker's sender."""
+    os.environ["APP_KEY"] = key
+    by = delivery_to(url)
+    with open_database(store) as database:
+        ResultSender(
+            database, by.send, lambda: now, public_url="https://hooks.test", report_failure=lambda *_: None
+        ).send_next()
+
+
+def kill_while_sending(scene: Scene, github: GitHub, request: str, *, is_performed: bool):
+    """Start to send the message that is due, and kill the process while it waits for the answer to the request."""
+    github.performs_held = is_performed
+    github.held = lambda method, path: f"{method} {path.partition('?')[0]}" == request
+    arguments = scene.backlog.url, github.url, os.environ["APP_KEY"], scene.now
+    process = fork_context().Process(target=send_in_own_process, args=arguments)
+    process.start()
+    until(github.is_holding.is_set, "the request is held")
+    process.kill()
+    process.join()
+    github.release.set()
+    assert process.exitcode == -signal.SIGKILL
+    scene.advance(CLAIM_US / 1_000_000)
+
+
+@pytest.mark.parametrize("phase", ["start", "end"])
+@pytest.mark.parametrize(
+    ("request_", "is_performed"),
+    [
+        only_in_proof(INSTALLATION, False),
+        only_in_proof(NEW_TOKEN, True),
+        only_in_proof("write", False),
+        ("write", True),
+    ],
+)
+def test_check_run_of_a_worker_that_is_killed_is_created_once_and_completed(
+    scene, github, phase, request_, is_performed
+):
+    by = delivery_to(github.url)
+    key = scene.started(CHECK)
+    writes = {"start": CREATE, "end": UPDATE}
+    if phase == "end":
+        send_next(scene, by)
+        finish(scene, key)
+
+    kill_while_sending(scene, github, writes[phase] if request_ == "write" else request_, is_performed=is_performed)
+    send_next(scene, by)
+    if phase == "start":
+        finish(scene, key)
+        send_next(scene, by)
+
+    assert [(each["status"], each["conclusion"]) for each in github.check_runs] == [("completed", "success")]
+    killed = scene.deliveries(key)[0 if phase == "start" else 1]
+    assert (killed.state, killed.is_uncertain, len(killed.attempts)) == ("sent", True, 2)

@@ -200,6 +200,7 @@ def test_status_of_an_end_replaces_a_start_that_still_waits(scene):
 def test_end_waits_while_the_start_is_being_sent(scene):
     key = scene.started(STATUS)
     start = scene.claim()
+    assert start is not None
     scene.finish(key)
     assert scene.claim() is None
 
@@ -210,6 +211,7 @@ def test_end_waits_while_the_start_is_being_sent(scene):
 def test_start_that_could_not_be_sent_is_not_repeated_after_the_end(scene):
     key = scene.started(STATUS)
     start = scene.claim()
+    assert start is not None
     scene.finish(key)
     assert scene.claim() is None
 
@@ -226,6 +228,7 @@ def test_end_knows_the_check_run_that_the_start_has_created(scene):
 
     end = scene.claim()
 
+    assert end is not None
     assert (end.remote_id, end.may_have_check_run) == (7, True)
 
 
@@ -235,6 +238,7 @@ def test_start_of_a_check_run_that_was_never_sent_is_not_searched(scene):
 
     end = scene.claim()
 
+    assert end is not None
     assert (end.remote_id, end.may_have_check_run) == (None, False)
     assert scene.states(key) == ["superseded", "waiting"]
 
@@ -242,11 +246,13 @@ def test_start_of_a_check_run_that_was_never_sent_is_not_searched(scene):
 def test_start_of_a_check_run_that_may_have_arrived_is_searched(scene):
     key = scene.started(CHECK)
     start = scene.claim()
+    assert start is not None
     assert scene.record(start, NotSent(problem="no answer", may_have_arrived=True))
     scene.finish(key)
 
     end = scene.claim()
 
+    assert end is not None
     assert (end.remote_id, end.may_have_check_run, end.may_have_arrived) == (None, True, False)
 
 
@@ -265,6 +271,7 @@ def test_older_status_never_replaces_a_newer_one(scene):
     older = scene.started(STATUS)
     scene.finish(older, RunState.FAILED)
     claimed = scene.claim()
+    assert claimed is not None
     assert scene.record(claimed, NotSent(problem="down", status=500))
     scene.advance(1)
 
@@ -279,6 +286,7 @@ def test_older_status_never_replaces_a_newer_one(scene):
 def test_messages_of_a_webhook_are_never_reordered(scene):
     key = scene.started(WEBHOOK)
     start = scene.claim()
+    assert start is not None
     assert scene.record(start, NotSent(problem="down", status=500))
     scene.finish(key)
 
@@ -302,6 +310,7 @@ def test_start_is_never_sent_after_the_end_if_the_clock_was_corrected(sqlite_sce
     scene = sqlite_scene
     scene.started(declared)
     start = scene.claim()
+    assert start is not None
     scene.advance(-60)
     scene.finish(start.result.run)
     assert scene.claim() is None
@@ -319,6 +328,8 @@ def test_only_one_message_at_a_time_is_sent_to_a_destination(scene):
     scene.finish(scene.started(WEBHOOK))
     first, second = scene.claim(), scene.claim()
 
+    assert first is not None
+    assert second is not None
     assert (first.destination, second.destination) == ("team", "ci")
     assert scene.claim() is None
 
@@ -327,11 +338,13 @@ def test_message_of_a_sender_that_died_is_sent_again_and_marked(scene):
     key = scene.started(SLACK)
     scene.finish(key)
     dead = scene.claim()
+    assert dead is not None
     assert scene.claim() is None
     scene.advance(CLAIM_US / 1_000_000)
 
     again = scene.claim()
 
+    assert again is not None
     assert (again.attempt, again.may_have_arrived) == (2, True)
     assert not scene.record(dead, Sent(status=200))
     assert scene.record(again, Sent(status=200))
@@ -345,12 +358,14 @@ def test_released_message_of_a_dead_worker_is_sent_again_and_marked(scene):
     for key in (ci, team):
         scene.finish(key)
     dead, living = scene.claim(WORKER), scene.claim(ExecutorId("other"))
+    assert dead is not None
     assert living is not None
 
     with scene.backlog.database.write() as tx:
         results.release(tx, WORKER)
 
     again = scene.claim(ExecutorId("other"))
+    assert again is not None
     assert (again.destination, again.attempt, again.may_have_arrived) == (dead.destination, 2, True)
     assert scene.claim() is None, "the other message is still being sent"
     assert not scene.record(dead, Sent(status=200))
@@ -367,6 +382,7 @@ def test_worker_that_lives_after_all_records_its_released_message(scene):
     key = scene.started(SLACK)
     scene.finish(key)
     claimed = scene.claim(WORKER)
+    assert claimed is not None
     with scene.backlog.database.write() as tx:
         results.release(tx, WORKER)
 
@@ -412,6 +428,7 @@ def test_check_run_that_was_created_late_is_completed(scene):
     assert not scene.record(late, Sent(status=201, remote_id=9))
 
     claimed = scene.claim()
+    assert claimed is not None
     assert (claimed.phase, claimed.remote_id) == (END, 9)
     assert scene.record(claimed, Sent(status=200, remote_id=9))
     assert scene.claim() is None
@@ -421,6 +438,7 @@ def test_check_run_that_was_created_late_is_completed(scene):
 def test_same_state_is_not_sent_again_after_it_arrived_twice(scene):
     key = scene.started(STATUS)
     late = scene.claim(WORKER)
+    assert late is not None
     with scene.backlog.database.write() as tx:
         results.release(tx, WORKER)
     scene.send_all()
@@ -435,6 +453,7 @@ def test_message_is_not_claimed_again_by_an_earlier_clock(scene):
     key = scene.started(SLACK)
     scene.finish(key)
     claimed = scene.claim()
+    assert claimed is not None
     scene.advance(-1)
 
     assert scene.claim() is None
@@ -450,6 +469,7 @@ def test_message_is_given_up_after_its_last_attempt(scene):
     scene.finish(key)
     for _ in range(ATTEMPTS_MAX):
         claimed = scene.claim()
+        assert claimed is not None
         scene.record(claimed, NotSent(problem="down", status=503))
         scene.advance(RETRY_US_MAX / 1_000_000)
 
@@ -480,6 +500,7 @@ def test_message_that_can_never_be_sent_is_not_repeated(scene, outcome, state):
     key = scene.started(SLACK)
     scene.finish(key)
     claimed = scene.claim()
+    assert claimed is not None
 
     scene.record(claimed, outcome)
 
@@ -493,6 +514,7 @@ def test_next_attempt_waits_as_long_as_the_destination_asks(sqlite_scene, retry_
     scene = sqlite_scene
     scene.finish(scene.started(SLACK))
     claimed = scene.claim()
+    assert claimed is not None
     scene.record(claimed, NotSent(problem="busy", status=429, retry_after_seconds=retry_after))
 
     scene.advance(min(max(retry_after, 30), 3_600) - 0.001)

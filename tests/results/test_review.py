@@ -28,6 +28,7 @@ from tests.support.certificates import write_certificates
 from tests.support.claude_code import claude_code
 from tests.support.debian import program
 from tests.support.git_server import GitServer, SourceRepository, serve_over_http
+from tests.support.github_api import github_description, request_validator
 from tests.support.loaded import Command
 from tests.support.model_endpoint import ANSWER, LAST_RESULT, ModelEndpoint, ResponsesApi, ToolUse, model_endpoint
 from tests.support.npm import linked, npm_package
@@ -335,3 +336,60 @@ def test_pull_request_is_reviewed_by_an_agent_in_a_sandbox(directory, monkeypatc
     assert (package / "summary.md").read_text().startswith("The key is [masked]. The file says:")
     assert not (package / "workspace").exists()
     assert repository.users
+
+
+def wait_for_results(management: Management, count: int):
+    """Wait until so many runs have ended, and have delivered their results."""
+
+    def are_delivered() -> bool:
+        runs = management.runs.newest(operator(management))
+        messages = [each for run in runs for each in management.runs.results(operator(management), run_id(run.id))]
+        has_ended = len(runs) == count and all(run.state.is_final for run in runs)
+        return has_ended and {each.state for each in messages} <= {"sent", "superseded"}
+
+    until(are_delivered, f"{count} runs have delivered their results")
+
+
+@pytest.mark.proof
+def test_three_pushes_leave_one_comment_and_comments_on_lines(directory, monkeypatch):
+    """GitHub's published description checks each request."""
+    for name, value in {"GITHUB_TOKEN": TOKEN, "REVIEW_KEY": KEY}.items():
+        monkeypatch.setenv(name, value)
+    source = SourceRepository.create(directory / "source")
+    commit = pull_request(source)
+    with ExitStack() as resources:
+        github = resources.enter_context(github_server())
+        github.validate = request_validator(github_description())
+        repository = resources.enter_context(serve_over_http(source.directory / ".git", password=TOKEN))
+        configured = resources.enter_context(claude_code_with_model(directory))
+        service = resources.enter_context(serving(directory / "data", **settings(configured, repository, github)))
+        management = resources.enter_context(service.management())
+        webhook = create_webhook_and_automation(service, management)
+        comments = []
+        for push in range(3):
+            if push:
+                source.git("checkout", "--quiet", "--detach", commit)
+                lines = "".join(f"Line {number}.\n" for number in range(push))
+                commit = source.commit(**{"docs/hello.txt": CONTENT + lines})
+                source.git("update-ref", "refs/pull/2/head", commit)
+            github.diff = source.git("diff", f"master...{commit}") + "\n"
+            github.shown_lines = {"docs/hello.txt": [range(1, 2 + push)]}
+            assert deliver(service, webhook, commit, push=push).status == 202
+            wait_for_results(management, push + 1)
+            comments += [dict(comment) for comment in github.comments]
+        newest = management.runs.newest(operator(management))
+
+    assert [run.state for run in newest] == [RunState.SUCCEEDED] * 3
+    assert ({comment["id"] for comment in comments}, len(comments), github.updates) == ({1}, 3, 2)
+    for run, comment in zip(reversed(newest), comments, strict=True):
+        assert comment["body"].startswith(f"<!-- hookmill {run_id(run.id)} 1 -->\n")
+        assert re.search(r"\n---\nrun_\w+ · (\d+ min )?\d+ s · \$\d\.\d+ · `claude-[^`]+`$", comment["body"])
+    assert "Line 1." in comments[2]["body"]
+    texts = [[comment["body"] for comment in review["comments"]] for review in github.reviews]
+    assert [len(each) for each in texts] == [1, 1, 1]
+    assert len({text for [text] in texts}) == 3
+    assert {(comment["path"], comment["line"]) for review in github.reviews for comment in review["comments"]} == {
+        ("docs/hello.txt", 1)
+    }
+    assert all("`README:99`\n\nNot shown after" in review["body"] for review in github.reviews)
+    assert github.statuses[-1]["description"].startswith("The key is [masked]. The file says:")
