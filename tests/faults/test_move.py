@@ -24,6 +24,7 @@ from tests.support.loaded import Command, Forked
 from tests.support.odd_rows import fill, relations, rows_of_postgres, rows_of_sqlite
 from tests.support.service import create_webhook, operator, serving
 from tests.support.stores import migrated_sqlite_file
+from tests.support.triggers import received
 from tests.support.waiting import LONG_SECONDS, until
 
 BEFORE_SQLITE_IS_MARKED = "sqlite COMMIT"

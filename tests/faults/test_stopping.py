@@ -22,8 +22,10 @@ from tests.faults.parts import (
     wait_until_announced,
 )
 from tests.faults.senders import Event, LoadGenerator, PersistentConnection, delivery_request, exchange
+from tests.support.automations import automation_created
 from tests.support.loaded import Command
 from tests.support.service import Service, create_webhook, operator, serving
+from tests.support.triggers import received
 from tests.support.waiting import until
 
 STOP_SECONDS_MAX = 15.0

@@ -27,8 +27,9 @@ from tests.faults.senders import (
     exchange_simultaneously,
 )
 from tests.support.automations import automation_changed, automation_created
-from tests.support.counts import count
+from tests.support.counts import count, only_in_proof
 from tests.support.service import Answer, Service, create_webhook, operator, serving
+from tests.support.triggers import received
 from tests.support.waiting import until
 
 ROUNDS = count(200, usually=8)

@@ -3,18 +3,12 @@
 import json
 import os
 import threading
-from typing import Any
 
 import pytest
 
 from hookmill.app import open_store
 from hookmill.app.worker_process import StopSignal, work
-from hookmill.domain.run import RunState
-from hookmill.management import Management
 from hookmill.settings import read_settings
-from tests.results.github import CLIENT_ID, GitHub, app_private_key, github_server, pem
-from tests.results.scene import CHECK, COMMENT, PULL_REQUEST, STATUS
-from tests.support.automations import automation_created
 from tests.support.counts import only_in_proof
 from tests.support.loaded import Forked
 from tests.support.waiting import LONG_SECONDS

@@ -20,10 +20,10 @@ from pydantic import ValidationError
 from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import RunKey, delivery_id, run_id
 from hookmill.domain.run import BySchedule, Ended, RunState
-from hookmill.domain.run_outputs import OutputText
+from hookmill.domain.run_outputs import OUTPUTS_DIRECTORY, OutputText
 from hookmill.runs.package import Package, allow_traversal, write_package
 from hookmill.runs.runner import Abandoned, HostFault, Instruction, NextInstruction
-from hookmill.runs.runners import CommandRunner, CommandSettings, command
+from hookmill.runs.runners import CommandRunner, CommandSettings, command, guard_server
 from hookmill.runs.runners.account import unix_account
 from hookmill.runs.runners.guard import CapturedOutput, kill_processes_of_runs
 from hookmill.settings import Settings, load_settings

@@ -1,5 +1,6 @@
 """Automations that are disabled after failed runs in a row, and limits of running runs with real commands."""
 
+import pytest
 from msgspec import structs
 
 from hookmill.domain.run import RunState

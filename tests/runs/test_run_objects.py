@@ -30,6 +30,7 @@ from tests.runs.test_health import exhausted_file_descriptors
 from tests.runs.test_perform import claim, requeue
 from tests.runs.test_run_files import PACKAGE_FILES, Host, claimed_run, file_rows, new_performer, writing_runner
 from tests.runs.worker import microseconds
+from tests.support.automations import automation_created
 from tests.support.counts import ON_POSTGRES_IN_PROOF
 from tests.support.object_store import serving_objects
 from tests.support.service import serving
