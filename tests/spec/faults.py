@@ -232,10 +232,7 @@ FAULTS: Final[Mapping[str, ToleratedFault]] = {
     ),
     "F26": ToleratedFault(
         "A delivery is sent again after retention removed its row: it is a Duplicate if the sender sent an id.",
-        (
-            "store/test_deliveries.py::test_senders_id_is_a_duplicate_after_its_delivery_was_removed",
-            "spec/test_identity.py::test_senders_id_is_remembered_for_30_days_without_its_log_row",
-        ),
+        ("spec/test_identity.py::test_senders_id_is_remembered_for_30_days_without_its_log_row",),
     ),
     "F27": ToleratedFault(
         "A body has about the largest size: the limit is exact to the byte, however the body arrives.",
