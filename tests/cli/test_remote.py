@@ -1,6 +1,7 @@
 """Commands that use the service of another host: `--server`, `hookmill login` and contexts, and what can go wrong."""
 
 import json
+import re
 import socket
 import ssl
 import subprocess
@@ -63,10 +64,22 @@ def listening(respond: Callable[[socket.socket], object]) -> Iterator[int]:
         listener.shutdown(socket.SHUT_RDWR)
 
 
+def whole_request(connection: socket.socket) -> bytes:
+    """A request with its body. Bytes that stay unread would make the kernel reset the connection."""
+    request = b""
+    while part := connection.recv(65_536):
+        request += part
+        head, end, body = request.partition(b"\r\n\r\n")
+        length = re.search(rb"(?i)\r\ncontent-length: (\d+)", head)
+        if end and len(body) >= int(length[1] if length else 0):
+            break
+    return request
+
+
 def respond_with(content: bytes) -> Callable[[socket.socket], None]:
     def respond(connection: socket.socket) -> None:
         with connection:
-            connection.recv(65_536)
+            whole_request(connection)
             connection.sendall(content)
 
     return respond
@@ -290,7 +303,7 @@ def test_request_without_tls_goes_through_a_proxy(data_dir, hookmill, canary_key
 
     def respond(connection: socket.socket) -> None:
         with connection:
-            received.append(connection.recv(65_536))
+            received.append(whole_request(connection))
             connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n")
             connection.sendall(b'{"items": [], "next_cursor": null}')
 
@@ -309,7 +322,7 @@ def test_creation_is_retried_with_the_same_idempotency_key(data_dir, hookmill, c
 
     def respond(connection: socket.socket) -> None:
         with connection:
-            received.append(connection.recv(65_536))
+            received.append(whole_request(connection))
             if len(received) > 1:
                 connection.sendall(b"HTTP/1.1 201 Created\r\nContent-Type: application/json\r\n\r\n" + body)
 
