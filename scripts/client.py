@@ -14,6 +14,8 @@ CLIENT: Final = Path(__file__).resolve().parent.parent / "src" / "hookmill" / "c
 OMITTED_TAGS: Final = {"Reference"}
 OMITTED_OPERATIONS: Final = {"report_attempt"}
 """An agent platform performs it, with the token of an attempt."""
+BASE_FIELDS_MIN: Final = 4
+"""A type extends another one only if that has at least so many fields."""
 DOCUMENT: Final = openapi_document(application())
 _SCALARS: Final = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
 
@@ -147,19 +149,41 @@ def _types(schemas: dict[str, Any], used: set[str]) -> str:
     texts: dict[str, str] = {}
     while missing := sorted(used - set(texts)):
         for name in missing:
-            texts[name] = _type_definition(name, schemas[name], used)
-    # An alias is evaluated where it is defined, so it follows what it names.
-    return "".join(text for _, text in sorted(texts.items(), key=lambda item: (item[1].startswith("\n\nclass"), item)))
+            texts[name] = _type_definition(name, schemas, used)
+    # An alias and a base class are evaluated where they are used, so they precede that.
+    order = {
+        name: len(_bases(name, schemas, used)) if text.startswith("\n\nclass") else -1 for name, text in texts.items()
+    }
+    return "".join(texts[name] for name in sorted(texts, key=lambda name: (order[name], name)))
 
 
-def _type_definition(name: str, schema: dict[str, Any], used: set[str]) -> str:
+def _bases(name: str, schemas: dict[str, Any], used: set[str]) -> list[str]:
+    """The types that the type extends, the largest first."""
+    properties, required = schemas[name].get("properties", {}), set(schemas[name].get("required", ()))
+    bases = [
+        other
+        for other in used
+        if (fields := schemas[other].get("properties", {})).keys() < properties.keys()
+        and len(fields) >= BASE_FIELDS_MIN
+        and all(properties[field] == schema for field, schema in fields.items())
+        and required & fields.keys() == set(schemas[other].get("required", ()))
+    ]
+    return sorted(bases, key=lambda other: (-len(schemas[other]["properties"]), other))
+
+
+def _type_definition(name: str, schemas: dict[str, Any], used: set[str]) -> str:
+    schema = schemas[name]
     properties = schema.get("properties")
     if properties is None or not all(re.fullmatch("[a-z_]+", field) for field in properties):
         return f"{_name(name)} = {_type({k: v for k, v in schema.items() if k != 'properties'}, used, '')}\n"
     required = set(schema.get("required", ()))
-    is_partial = len(required) < len(properties) / 2
+    bases = _bases(name, schemas, used)
+    if bases:
+        properties = {field: each for field, each in properties.items() if field not in schemas[bases[0]]["properties"]}
+    is_partial = len(required & properties.keys()) < len(properties) / 2
     fields = "".join(_fields(properties, required, is_partial, used))
-    return f"\n\nclass {_name(name)}(TypedDict{', total=False' if is_partial else ''}):\n{fields}"
+    base = _name(bases[0]) if bases else "TypedDict"
+    return f"\n\nclass {_name(name)}({base}{', total=False' if is_partial else ''}):\n{fields}"
 
 
 def _fields(properties: dict[str, Any], required: set[str], is_partial: bool, used: set[str]) -> Iterator[str]:

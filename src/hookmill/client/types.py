@@ -71,21 +71,6 @@ class AlarmDestinationJson(TypedDict):
     last_problem: str | None
 
 
-class AlarmDestinationWithSecretJson(TypedDict):
-    destination_id: str
-    kind: DestinationKindJson
-    target: str
-    factory: str | None
-    alarm_kinds: list[AlarmKindJson]
-    includes_factories: bool
-    created_at: str
-    last_sent_at: str | None
-    waiting: int
-    failed: int
-    last_problem: str | None
-    signing_secret: str | None
-
-
 class AlarmSnoozeJson(TypedDict, total=False):
     hours: int | None
     until: str | None
@@ -176,31 +161,6 @@ class AutomationInListJson(TypedDict, total=False):
     created_at: Required[str]
     updated_at: Required[str]
     warnings: Required[list[str]]
-
-
-class AutomationJson(TypedDict, total=False):
-    concurrency: ConcurrencyJson | None
-    debounce: DebounceJson | None
-    retry: RetryJson | None
-    priority: PriorityJson
-    max_running: int | None
-    pause_after_failures: int | None
-    fields: dict[str, str | RunFieldJson]
-    secrets: list[str]
-    workspace: WorkspaceJson | None
-    results: list[DeclaredResultJson]
-    name: Required[str]
-    enabled: bool
-    runner: str
-    triggers: Required[list[WebhookTriggerJson | ScheduleTriggerJson]]
-    automation_id: Required[str]
-    version: Required[int]
-    pause_reason: Required[str | None]
-    next_times: Required[list[NextTimeJson]]
-    created_at: Required[str]
-    updated_at: Required[str]
-    warnings: Required[list[str]]
-    prompt: Required[str]
 
 
 class BacktestRequestJson(TypedDict, total=False):
@@ -339,23 +299,6 @@ class DeliveryJson(TypedDict):
     traceparent: str | None
 
 
-class DeliveryWithRunsJson(TypedDict):
-    delivery_id: str
-    webhook_uid: str
-    label: Literal["Accepted", "Duplicate", "Rejected (auth)", "Rejected (invalid JSON)", "Rejected (too large)"]
-    size: int
-    received_at: str
-    identity_kind: str | None
-    identity: str | None
-    duplicate_of: str | None
-    event: str | None
-    event_signed: bool | None
-    reason: str | None
-    client: str | None
-    traceparent: str | None
-    runs: list[RunJson]
-
-
 class DestinationTestJson(TypedDict):
     destination_id: str
     sent: bool
@@ -455,19 +398,6 @@ class KeyJson(TypedDict):
     expires_at: str | None
     revoked_at: str | None
     last_used_at: str | None
-
-
-class KeyWithTokenJson(TypedDict):
-    key_id: str
-    name: str
-    role: RoleJson
-    factory: str | None
-    created_at: str
-    expires_at: str | None
-    revoked_at: str | None
-    last_used_at: str | None
-    token: str
-    api_url: str
 
 
 class MemberChangesJson(TypedDict, total=False):
@@ -595,42 +525,6 @@ class RunJson(TypedDict):
     host: str | None
 
 
-class RunWithOutputJson(TypedDict):
-    run_id: str
-    started_by: Literal["delivery", "person", "schedule"]
-    delivery_id: str | None
-    webhook_uid: str | None
-    schedule: str | None
-    scheduled_at: str | None
-    person: str | None
-    automation: str
-    automation_version: int
-    replay: int
-    runner: str
-    state: RunStateJson
-    attempt: int
-    created_at: str
-    claimed_at: str | None
-    started_at: str | None
-    finished_at: str | None
-    cancel_requested_at: str | None
-    exit_status: int | None
-    reason: str | None
-    hold: Literal["busy", "debounce", "new", "retry"] | None
-    due_at: str | None
-    replaced_by: str | None
-    executor: str | None
-    host: str | None
-    output_tail: str | None
-    agent_report: AgentReportJson | None
-    summary: str | None
-    summary_is_cut: bool
-    summary_source: SummarySourceJson | None
-    results: list[ResultJson]
-    failed_attempts: list[FailedAttemptJson]
-    fields: dict[str, FieldValueJson]
-
-
 class ScheduleJson(TypedDict):
     name: str
     cron: str
@@ -666,19 +560,6 @@ class SecretJson(TypedDict):
     used_by_automations: list[str]
 
 
-class SecretWithValueJson(TypedDict):
-    name: str
-    created_at: str
-    changed_at: str | None
-    has_value: bool
-    used_by: list[str]
-    used_elsewhere: bool
-    for_runs: bool
-    created_here: bool
-    used_by_automations: list[str]
-    value: str | None
-
-
 class SendAttemptJson(TypedDict):
     at: str
     status: int | None
@@ -694,38 +575,6 @@ class SubjectJson(TypedDict):
     kind: str
     id: str
     name: str
-
-
-class WaitingRunJson(TypedDict):
-    run_id: str
-    started_by: Literal["delivery", "person", "schedule"]
-    delivery_id: str | None
-    webhook_uid: str | None
-    schedule: str | None
-    scheduled_at: str | None
-    person: str | None
-    automation: str
-    automation_version: int
-    replay: int
-    runner: str
-    state: RunStateJson
-    attempt: int
-    created_at: str
-    claimed_at: str | None
-    started_at: str | None
-    finished_at: str | None
-    cancel_requested_at: str | None
-    exit_status: int | None
-    reason: str | None
-    hold: Literal["busy", "debounce", "new", "retry"] | None
-    due_at: str | None
-    replaced_by: str | None
-    executor: str | None
-    host: str | None
-    priority: PriorityJson
-    waiting_reason: str
-    waits_behind: str | None
-    limited_by: LimitedByJson | None
 
 
 class WebhookChangesJson(TypedDict, total=False):
@@ -790,30 +639,51 @@ class WebhookJson(TypedDict):
     created_at: str
 
 
-class WebhookWithSecretJson(TypedDict):
-    name: str
-    auth_mode: AuthModeJson
-    signature_scheme: str | None
-    signature_options: dict[str, Any] | None
-    answers_handshakes: bool
-    secret_name: str
-    delivery_id_header: str | None
-    event_header: str | None
-    allowed_networks: list[str]
-    expect_every: str | None
-    enabled: bool
-    uid: str
-    state: WebhookStateJson
-    url: str
-    has_secret: bool
-    secret_is_current: bool
-    warnings: list[str]
-    created_at: str
-    secret: str | None
-
-
 class WorkspaceJson(TypedDict, total=False):
     repository: Required[str]
     ref: str | RefFromPayloadJson | None
     base: str | RefFromPayloadJson | None
     depth: int | Literal["full"]
+
+
+class AlarmDestinationWithSecretJson(AlarmDestinationJson):
+    signing_secret: str | None
+
+
+class AutomationJson(AutomationInListJson):
+    prompt: str
+
+
+class DeliveryWithRunsJson(DeliveryJson):
+    runs: list[RunJson]
+
+
+class KeyWithTokenJson(KeyJson):
+    token: str
+    api_url: str
+
+
+class RunWithOutputJson(RunJson):
+    output_tail: str | None
+    agent_report: AgentReportJson | None
+    summary: str | None
+    summary_is_cut: bool
+    summary_source: SummarySourceJson | None
+    results: list[ResultJson]
+    failed_attempts: list[FailedAttemptJson]
+    fields: dict[str, FieldValueJson]
+
+
+class SecretWithValueJson(SecretJson):
+    value: str | None
+
+
+class WaitingRunJson(RunJson):
+    priority: PriorityJson
+    waiting_reason: str
+    waits_behind: str | None
+    limited_by: LimitedByJson | None
+
+
+class WebhookWithSecretJson(WebhookJson):
+    secret: str | None
