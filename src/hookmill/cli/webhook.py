@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container
+from dataclasses import dataclass
 from json import dumps
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, assert_never
+from typing import TYPE_CHECKING, Annotated, Any, assert_never
 
 import typer
 
 from hookmill.cli import inputs, options
 from hookmill.cli.connection import connected
+from hookmill.cli.option_groups import with_option_groups
 from hookmill.cli.output import (
     Column,
     command_line,
@@ -47,42 +49,45 @@ def _option(field: str, *names: str, metavar: str | None = None) -> Any:
     return typer.Option(*names, metavar=metavar, help=_FIELDS[field]["description"] + remark)
 
 
-Mode: TypeAlias = Annotated[AuthMode | None, _option("auth_mode", "--mode")]
-SchemeName: TypeAlias = Annotated[str | None, _option("signature_scheme", "--scheme", metavar="NAME")]
-Signature: TypeAlias = Annotated[str | None, _option("signature_options", "--signature", metavar="JSON")]
-Handshakes: TypeAlias = Annotated[bool | None, _option("answers_handshakes", "--handshakes/--no-handshakes")]
-SecretName: TypeAlias = Annotated[str | None, _option("secret_name", metavar="NAME")]
-DeliveryIdHeader: TypeAlias = Annotated[str | None, _option("delivery_id_header", metavar="HEADER")]
-EventHeader: TypeAlias = Annotated[str | None, _option("event_header", metavar="HEADER")]
-AllowedNetworks: TypeAlias = Annotated[
-    list[str] | None, _option("allowed_networks", "--allowed-network", metavar="NETWORK")
-]
-ExpectEvery: TypeAlias = Annotated[str | None, _option("expect_every", metavar="TIME")]
-Enabled: TypeAlias = Annotated[bool | None, _option("enabled", "--enabled/--disabled")]
+@dataclass(frozen=True, kw_only=True)
+class WebhookOptions:
+    """The options for the fields of `WebhookSpec`, except for the name."""
+
+    auth_mode: Annotated[AuthMode | None, _option("auth_mode", "--mode")] = None
+    signature_scheme: Annotated[str | None, _option("signature_scheme", "--scheme", metavar="NAME")] = None
+    signature_options: Annotated[str | None, _option("signature_options", "--signature", metavar="JSON")] = None
+    answers_handshakes: Annotated[bool | None, _option("answers_handshakes", "--handshakes/--no-handshakes")] = None
+    secret_name: Annotated[str | None, _option("secret_name", metavar="NAME")] = None
+    delivery_id_header: Annotated[str | None, _option("delivery_id_header", metavar="HEADER")] = None
+    event_header: Annotated[str | None, _option("event_header", metavar="HEADER")] = None
+    allowed_networks: Annotated[
+        list[str] | None, _option("allowed_networks", "--allowed-network", metavar="NETWORK")
+    ] = None
+    expect_every: Annotated[str | None, _option("expect_every", metavar="TIME")] = None
+    enabled: Annotated[bool | None, _option("enabled", "--enabled/--disabled")] = None
+
+    def fields(self) -> dict[str, Any]:
+        """The fields whose options were given."""
+        given = {name: value for name, value in vars(self).items() if value not in (None, [])}
+        if "signature_options" in given:
+            given["signature_options"] = inputs.parse_json(given["signature_options"], "--signature")
+        return given
 
 
 @commands.command()
+@with_option_groups
 def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help=_FIELDS["name"]["description"], show_default=False)],
-    auth_mode: Mode = AuthMode.TOKEN,
-    signature_scheme: SchemeName = None,
-    signature_options: Signature = None,
-    answers_handshakes: Handshakes = None,
+    webhook_options: WebhookOptions,
     secret_from_stdin: options.SecretFromStdin = False,
-    secret_name: SecretName = None,
-    delivery_id_header: DeliveryIdHeader = None,
-    event_header: EventHeader = None,
-    allowed_networks: AllowedNetworks = None,
-    expect_every: ExpectEvery = None,
-    enabled: Enabled = None,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
     """Create a webhook. A generated secret is printed only once."""
-    source = _given_fields(locals())
+    fields = webhook_options.fields()
     secret = inputs.read_new_secret() if secret_from_stdin else None
     with connected() as client:
-        webhook = client.create_webhook(factory, **source, secret=secret)
+        webhook = client.create_webhook(factory, name=name, **fields, secret=secret)
     _print_warnings(webhook)
     if json:
         print_json(webhook)
@@ -173,19 +178,11 @@ def disable(
 
 
 @commands.command()
+@with_option_groups
 def change(
     name_or_uid: WebhookArgument,
+    webhook_options: WebhookOptions,
     name: Annotated[str | None, _option("name", metavar="NEW")] = None,
-    auth_mode: Mode = None,
-    signature_scheme: SchemeName = None,
-    signature_options: Signature = None,
-    answers_handshakes: Handshakes = None,
-    secret_name: SecretName = None,
-    delivery_id_header: DeliveryIdHeader = None,
-    event_header: EventHeader = None,
-    allowed_networks: AllowedNetworks = None,
-    expect_every: ExpectEvery = None,
-    enabled: Enabled = None,
     reset: Annotated[
         list[str] | None,
         typer.Option(metavar="FIELD", help="Reset a field to its default, such as event_header. May be repeated."),
@@ -194,7 +191,7 @@ def change(
     json: options.AsJson = False,
 ) -> None:
     """Change a webhook. The fields that you leave out stay."""
-    given = _given_fields(locals())
+    given = webhook_options.fields() | ({"name": name} if name is not None else {})
     changes = given | dict.fromkeys(reset or ())
     if not changes or given.keys() & set(reset or ()):
         raise typer.BadParameter("give the new value of at least one field, or reset it, but not both")
@@ -290,16 +287,6 @@ def _find(client: Client, factory: str, name_or_uid: str) -> WebhookJson:
 def _argument(webhook: WebhookJson | WebhookWithSecretJson) -> str:
     """The webhook as the argument of a command."""
     return command_argument(webhook["name"], webhook["uid"])
-
-
-def _given_fields(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of `WebhookSpec` among a command's parameters. A parameter without its option is None or empty."""
-    fields = {
-        name: parameters[name] for name in WebhookSpec.__struct_fields__ if parameters.get(name) not in (None, [])
-    }
-    if "signature_options" in fields:
-        fields["signature_options"] = inputs.parse_json(fields["signature_options"], "--signature")
-    return fields
 
 
 def _value(webhook: WebhookJson, name: str) -> Any:
