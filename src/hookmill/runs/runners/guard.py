@@ -625,7 +625,11 @@ def _become_guard(channel: int) -> NoReturn:
         os.setsid()
         os.dup2(channel, 0)
         os.dup2(channel, 1)
-        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        for name in os.listdir("/dev/fd"):  # noqa: PTH208 - pathlib loads slowly
+            if int(name) > 2:
+                # The list includes the descriptor of the directory, which is already closed.
+                with contextlib.suppress(OSError):
+                    os.close(int(name))
         _write(b"%d\n" % os.getpid())
         length = int.from_bytes(_read_exactly(ORDER_LENGTH_BYTES), "big")
         run, attempt, spec, directory, environment = json.loads(_read_exactly(length))
