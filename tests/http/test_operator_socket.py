@@ -4,9 +4,11 @@ import os
 import socket
 import stat
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
+from hookmill.app.operator_socket import CONNECTIONS_MAX
 from hookmill.client import Client
 from hookmill.client.http import SocketTransport
 from hookmill.client.local_socket import SOCKET_NAME, operator_proof, socket_address
@@ -51,6 +53,14 @@ def answer_to(service: Service, content: bytes) -> bytes:
         while part := connection.recv(65_536):
             answer += part
         return answer
+
+
+def can_connect(service: Service) -> bool:
+    try:
+        client(service).show_me()
+    except PermissionError:
+        return False
+    return True
 
 
 # What the port answers
@@ -127,8 +137,8 @@ def test_proof_needs_the_master_key_and_the_url_of_the_database(service):
             SocketTransport(service.data_dir / SOCKET_NAME, wrong)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another account")
 def test_other_accounts_cannot_connect(service):
+    assert os.geteuid() == 0, "Perform this test as root: it becomes another account."
     service.data_dir.chmod(0o711)
     child = os.fork()
     if child == 0:
@@ -154,6 +164,19 @@ def test_malformed_request_ends_the_connection_only(service, request_text):
     assert b" 200 " not in answer_to(service, proof(service) + request_text)
     with client(service) as operator:
         assert operator.show_me()["is_admin"]
+
+
+def test_further_connections_are_closed(tmp_path):
+    with serving(tmp_path / "data", performs_runs=False) as own_service, ExitStack() as stack:
+        with socket_address(own_service.data_dir / SOCKET_NAME) as address:
+            for _ in range(CONNECTIONS_MAX):
+                connection = stack.enter_context(socket.socket(socket.AF_UNIX))
+                connection.connect(address)
+
+        assert answer_to(own_service, proof(own_service)) == b""
+        assert own_service.request("GET", "/readyz").status == 200
+        stack.close()
+        until(lambda: can_connect(own_service))
 
 
 # The file of the socket

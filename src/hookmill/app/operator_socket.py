@@ -27,6 +27,9 @@ BODY_BYTES_MAX: Final = 10_485_760
 """More than the API accepts in any body."""
 REQUEST_SECONDS: Final = 30.0
 """How long a command may take to send its request."""
+CONNECTIONS_MAX: Final = 32
+"""How many connections one process serves. Further ones are closed, so that a run with the service's account, which can
+open the socket, takes no descriptors from senders."""
 STOP_SECONDS: Final = 10.0
 """How long requests in progress may take when the service stops."""
 _CREDENTIALS: Final = struct.Struct("=3i")
@@ -95,6 +98,9 @@ class OperatorServer:
     async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
+        if len(self._connections) >= CONNECTIONS_MAX:
+            writer.close()
+            return
         self._connections.add(task)
         try:
             # A command that is interrupted closes its connection.
