@@ -58,7 +58,7 @@ READY_SECONDS = 30.0
 CREATION_SECONDS = 600.0
 """The time for 100,000 webhooks on a busy machine."""
 PACKAGE, COMMAND = "package", "command"
-"""The runner that starts no command, and one that starts /bin/true."""
+"""The runner that starts no command, and one that starts `date`."""
 SETTLING_SECONDS = 3.0
 """The time between the first answer of `/readyz` and the measurement."""
 

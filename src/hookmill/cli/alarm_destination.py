@@ -149,7 +149,7 @@ def remove(
     if json:
         print_json({**details, "deleted": True})
         return
-    print_line(f"No more alarms are sent to {target}.")
+    print_line(f"Alarms are no longer sent to {target}.")
 
 
 @commands.command("test")
