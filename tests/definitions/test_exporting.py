@@ -200,6 +200,29 @@ def test_export_follows_no_symbolic_link(world, tmp_path):
         definitions.write(tmp_path / "target", export(world))
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../outside.txt",
+        "webhooks/../../outside.yaml",
+        "webhooks/a/../../../outside.yaml",
+        "automations/../outside.md",
+        "webhooks/.yaml",
+        "webhooks/a.yaml\0.yaml",
+        "webhooks\\..\\outside.yaml",
+        "hookmill.toml",
+        "{}/outside.yaml",
+    ],
+)
+def test_server_chooses_no_other_files(tmp_path, path):
+    folder = tmp_path / "deep" / "export"
+
+    with pytest.raises(definitions.UnusableDefinitions, match="Definition files are"):
+        definitions.write(folder, {path.format(tmp_path): "text", "webhooks/source.yaml": "auth_mode: token\n"})
+
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_apply_restores_an_exported_state(world, tmp_path):
     webhook = world.webhook("form", auth_mode=AuthMode.URL_TOKEN, enabled=False)
     definitions.write(tmp_path, export(world))

@@ -18,6 +18,7 @@ from hookmill.definitions.folder import (
     WEBHOOK_SUFFIX,
     WEBHOOKS,
     Files,
+    files_of,
     slug,
 )
 from hookmill.definitions.keys import REFERENCE
@@ -41,13 +42,13 @@ SCHEMA_PATH = "/api/v1/schemas/webhook.schema.json"
 def export(management: Management, may: MayManage) -> dict[str, str]:
     """The definition files: texts by path. Raises `UnusableDefinitions` if files can't express the factory."""
     state = state_of(management, may)
-    files = files_of(state, schema_url=management.config.public_url + SCHEMA_PATH)
+    files = texts_of(state, schema_url=management.config.public_url + SCHEMA_PATH)
     _refuse_unfaithful(files, state)
     return files
 
 
-def files_of(state: State, *, schema_url: str) -> dict[str, str]:
-    """The definition files of this state. Pure."""
+def texts_of(state: State, *, schema_url: str) -> dict[str, str]:
+    """The texts of this state's definition files by path. Pure."""
     name_by_uid: dict[str, str] = {webhook.uid: webhook.name for webhook in state.webhooks}
     live_webhooks = state.live_webhooks_by_name()
     references: dict[WebhookUid, str] = {webhook.uid: f"{REFERENCE}{name}" for name, webhook in live_webhooks.items()}
@@ -61,20 +62,28 @@ def files_of(state: State, *, schema_url: str) -> dict[str, str]:
     return files
 
 
-def write(folder: Path, files: Mapping[str, str]) -> None:
-    """Write the files into a folder without definitions. Otherwise raises `Conflict`, and writes nothing."""
+def write(folder: Path, texts: Mapping[str, str]) -> None:
+    """Write the files into a folder without definitions. Otherwise raises `Conflict`, and writes nothing.
+
+    The texts may come from a server that must not choose which files of this host are written. Raises
+    `UnusableDefinitions` for other paths than those of definition files.
+    """
+    files = files_of(texts)
+    if files.problems:
+        raise UnusableDefinitions(files.problems)
+    contents = {**files.webhook_contents, **files.automation_contents}
     folder.mkdir(parents=True, exist_ok=True)
     for part in (WEBHOOKS, AUTOMATIONS):
         if (folder / part).exists() or (folder / part).is_symlink():
             raise Conflict(f"{folder / part} already exists. Nothing was written. Export into another folder.")
     for part in (WEBHOOKS, AUTOMATIONS):
         (folder / part).mkdir()
-        if not any(path.startswith(f"{part}/") for path in files):
+        if not any(path.startswith(f"{part}/") for path in contents):
             # git stores no empty folders, and at least one of the two folders must exist when the files are read.
             (folder / part / ".gitkeep").touch()
-    for path, text in files.items():
+    for path, content in contents.items():
         (folder / path).parent.mkdir(exist_ok=True)
-        (folder / path).write_text(text, encoding="utf-8", newline="\n")
+        (folder / path).write_bytes(content)
 
 
 def _webhook_file(webhook: Webhook, stem: str, schema_url: str) -> str:
