@@ -561,6 +561,15 @@ def test_webhook_can_be_selected_by_its_name():
     ]
 
 
+def test_name_of_a_file_is_not_the_name_of_its_webhook():
+    automations = {"automations/a/automation.md": automation_text().replace(UID, "'webhook:source'").encode()}
+    webhooks = {"webhooks/source.yaml": b"name: My source\nsecretName: S\n"}
+
+    (problem,) = read_definitions(Files(webhooks, automations)).problems
+
+    assert problem.message == "There is no webhook named 'source'. Did you mean webhook:My source?"
+
+
 @pytest.mark.parametrize(
     ("content", "line"),
     [

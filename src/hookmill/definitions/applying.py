@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,8 +36,10 @@ from hookmill.definitions.reading import (
     read_definitions,
 )
 from hookmill.definitions.rendering import lines_of_plan, summary_of
+from hookmill.domain.automation import Automation
 from hookmill.domain.definition_run import DefinitionKind
 from hookmill.domain.errors import Changed, Conflict, Fault, HookmillError, Invalid, NotFound, StoreUnavailable
+from hookmill.domain.ids import WebhookUid
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.webhook import Webhook, WebhookState
 
@@ -178,21 +180,36 @@ def backtest(management: Management, may: MayView, definitions: Definitions) -> 
 
 def _plan_and_apply_steps(management: Management, may: MayManage, definitions: Definitions) -> Plan:
     """Plan, and apply the steps in the open transaction. Raises `UnusableDefinitions` with all problems."""
-    new_plan = plan_of(definitions, state_of(management, may))
+    state = state_of(management, may)
+    new_plan = plan_of(definitions, state)
     problems = list(new_plan.problems)
     # If a file can't be read, the plan contains the removal of its webhook. So no step is applied.
     if not definitions.problems:
         files_with_problems = {problem.file for problem in problems}
+        automations: dict[str | None, Automation] = {automation.id: automation for automation in state.automations}
+        uids: dict[WebhookUid, str] = {}
         for step in new_plan.steps:
+            if not uids and isinstance(step.definition, AutomationDefinition):
+                # All webhooks that files name exist now: automations are the last steps.
+                uids = {new_uid(webhook.name): webhook.uid for webhook in management.webhooks.all(may)}
             if step.definition is None or step.definition.file not in files_with_problems:
-                problems += _apply_step(management, may, step)
+                problems += _apply_step(management, may, step, automations.get(step.id), uids)
     if problems:
         raise UnusableDefinitions(problems)
     return new_plan
 
 
-def _apply_step(management: Management, may: MayManage, step: Step) -> list[Problem]:
-    """Apply one step. An error of an operation becomes a problem at its place in the file."""
+def _apply_step(
+    management: Management,
+    may: MayManage,
+    step: Step,
+    existing: Automation | None,
+    uids: Mapping[WebhookUid, str],
+) -> list[Problem]:
+    """Apply one step. An error of an operation becomes a problem at its place in the file.
+
+    `existing`: the automation that it changes. `uids`: what replaces those of `new_uid`.
+    """
     try:
         match step.kind, step.action:
             case DefinitionKind.WEBHOOK, PlannedAction.REMOVE:
@@ -202,7 +219,7 @@ def _apply_step(management: Management, may: MayManage, step: Step) -> list[Prob
             case DefinitionKind.WEBHOOK, _:
                 _apply_webhook(management, may, step)
             case DefinitionKind.AUTOMATION, _:
-                _apply_automation(management, may, step)
+                _apply_automation(management, may, step, existing, uids)
     except (Invalid, Conflict, NotFound) as error:
         return _problems_of(step, error)
     return []
@@ -221,12 +238,11 @@ def _apply_webhook(management: Management, may: MayManage, step: Step) -> None:
         management.webhooks.sync(may, uid)
 
 
-def _apply_automation(management: Management, may: MayManage, step: Step) -> None:
+def _apply_automation(
+    management: Management, may: MayManage, step: Step, existing: Automation | None, uids: Mapping[WebhookUid, str]
+) -> None:
     definition = step.definition
     assert isinstance(definition, AutomationDefinition), "a step that creates or changes has a definition"
-    existing = management.automations.get(may, step.id) if step.id is not None else None
-    # Earlier steps have created the webhooks that the file names.
-    uids = {new_uid(webhook.name): webhook.uid for webhook in management.webhooks.all(may)}
     spec = with_webhook_ids(applied_spec(definition, existing, management.config.default_runner), uids)
     if existing is None:
         management.automations.create(may, spec)

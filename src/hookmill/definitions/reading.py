@@ -94,8 +94,11 @@ def read_definitions(files: Files, uid_by_name: Mapping[str, str] | None = None)
         _webhook(content, ProblemReporter(file, problems, warnings), file)
         for file, content in files.webhook_contents.items()
     ]
-    names_in_files = {*map(stem_of, files.webhook_contents), *(webhook.name for webhook in webhooks if webhook)}
-    names = _WebhookNames(names_in_files, uid_by_name or {})
+    name_by_stem = {
+        stem_of(file): webhook.name if webhook is not None else stem_of(file)
+        for file, webhook in zip(files.webhook_contents, webhooks, strict=True)
+    }
+    names = _WebhookNames(name_by_stem, uid_by_name or {})
     automations = [
         _automation(content, ProblemReporter(file, problems, warnings), file, names)
         for file, content in files.automation_contents.items()
@@ -329,8 +332,8 @@ def _report_same_names(kind: str, definitions: Sequence[Definition], problems: l
 class _WebhookNames:
     """The webhooks that an automation can name."""
 
-    in_files: set[str]
-    """The names that files define, and the names of the files themselves."""
+    name_by_stem: Mapping[str, str]
+    """The names that files define, by their files' names. That of an unusable file stands for its webhook's."""
     uid_by_name: Mapping[str, str]
     """The uids of the factory's webhooks; empty without a factory."""
 
@@ -339,15 +342,16 @@ class _WebhookNames:
         if not isinstance(item, str) or not item.startswith(REFERENCE):
             return item
         name = item.removeprefix(REFERENCE)
-        return self.uid_by_name.get(name) or (new_uid(name) if name in self.in_files else item)
+        return self.uid_by_name.get(name) or (new_uid(name) if name in self.name_by_stem.values() else item)
 
     def message_for(self, text: str) -> str:
         """Why the text selects no webhook."""
-        known = {*self.in_files, *self.uid_by_name}
+        known = {*self.name_by_stem.values(), *self.uid_by_name}
         if text.startswith(REFERENCE):
-            closest = closest_name(text.removeprefix(REFERENCE), known)
+            name = text.removeprefix(REFERENCE)
+            closest = self.name_by_stem.get(name) or closest_name(name, known)
             hint = f"Did you mean {REFERENCE}{closest}?" if closest is not None else "Add a file for it."
-            return f"There is no webhook named {text.removeprefix(REFERENCE)[:100]!r}. {hint}"
+            return f"There is no webhook named {name[:100]!r}. {hint}"
         hint = f"Write {REFERENCE}{text}." if text in known else f"Write {REFERENCE} and its name."
         return f"{text[:40]!r} is not a webhook's uid (wh_…). {hint}"
 
