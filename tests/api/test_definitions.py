@@ -1,11 +1,14 @@
 """Definition files through the API: planned, applied and exported by a manager's key."""
 
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
 from tests.api.client import Api
+from tests.support.automations import automation_created
 from tests.support.service import Answer
+from tests.support.triggers import received
 
 DEFINITIONS = "/factories/default/definitions"
 FILES = {"webhooks/repo.yaml": "secretName: REPO_SECRET\n"}
@@ -49,6 +52,21 @@ def test_plan_finds_what_was_changed_since_the_apply(api_with_secret):
     enabled = {"webhooks/repo.yaml": f"{FILES['webhooks/repo.yaml']}enabled: true\n"}
 
     assert plan(api_with_secret, enabled)["lines"] == ["~ webhook repo: enable"]
+
+
+def test_plan_has_the_exact_numbers_of_filters(api_with_secret):
+    management = api_with_secret.management
+    may = management.access.operator("default")
+    uid = management.webhooks.create(may, {"name": "repo"}).webhook.uid
+    trigger = received(uid, payload={"price": [Decimal("0.12345678901234567890123")]})
+    automation_created(management, may, "a", triggers=[trigger])
+    text = "---\ntriggers:\n- provider: webhook\n  event: received\n  filter: {webhook_ids: ['webhook:repo']}\n---\nLook.\n"
+
+    answer = api_with_secret.request(
+        "POST", f"{DEFINITIONS}/plan", {"files": FILES | {"automations/a/automation.md": text}}
+    )
+
+    assert b"[0.12345678901234567890123]" in answer.body
 
 
 def test_problems_have_their_place(api_with_secret):

@@ -13,6 +13,7 @@ import pytest
 
 from hookmill import definitions
 from hookmill.definitions import ApplyResult, Plan, PlannedAction
+from hookmill.definitions.applying import BACKTEST_SECONDS
 from hookmill.domain.errors import Conflict
 from hookmill.domain.permission import Channel, MayManage
 from hookmill.domain.run_options import RunOptions
@@ -68,10 +69,10 @@ class Repository:
         assert plan_error.value.problems == apply_error.value.problems
         return [str(problem) for problem in apply_error.value.problems]
 
-    def backtest_warnings(self) -> list[str]:
+    def backtest_warnings(self, seconds: float = BACKTEST_SECONDS) -> list[str]:
         files = definitions.definitions_for(self.world.management, self.may, definitions.read_folder(self.root))
-        warnings = definitions.backtest(self.world.management, self.may, files)
-        return [str(warning) for warning in warnings if warning is not None]
+        warnings = definitions.backtest(self.world.management, self.may, files, seconds=seconds)
+        return [str(warning) for warning in warnings]
 
     def webhook(self, name: str) -> Webhook:
         return self.world.management.webhooks.get(self.may, name)
@@ -540,6 +541,15 @@ def test_backtest_without_stored_deliveries_has_no_warning(applied_repository):
     applied_repository.write({"automations/triage/automation.md": automation(f"{uid}, wh_nowhere", "{action: [open]}")})
 
     assert applied_repository.backtest_warnings() == []
+
+
+def test_backtest_that_takes_too_long_says_what_it_left_out(applied_repository):
+    uid = applied_repository.uids()["source"]
+    applied_repository.write({"automations/triage/automation.md": automation(uid, "{action: [open]}")})
+
+    assert applied_repository.backtest_warnings(seconds=-1) == [
+        "automations/triage/automation.md:3:3: Of 1 filters, 1 were not tested, from here on: it took too long."
+    ]
 
 
 # Factories that are defined by files

@@ -6,11 +6,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from hookmill.definitions.folder import Files, read_folder
 from hookmill.definitions.keys import WEBHOOK_FIELDS, fault_in_file, new_uid
@@ -46,6 +47,10 @@ from hookmill.domain.webhook import Webhook, WebhookState
 if TYPE_CHECKING:
     # Only for types: importing it takes longer than checking a folder.
     from hookmill.management import DefinitionAct, Management
+
+
+BACKTEST_SECONDS: Final = 20.0
+"""How long the filters of all files are tested: a client waits for the result."""
 
 
 class ConsentNeeded(Conflict):
@@ -155,27 +160,33 @@ def _record_success(management: Management, may: MayManage, action: DefinitionAc
     management.definition_runs.store(may, action, DefinitionOutcome.DONE, summary_of(plan), lines_of_plan(plan))
 
 
-def backtest(management: Management, may: MayView, definitions: Definitions) -> Iterator[Problem | None]:
-    """Test every trigger with conditions on the last stored deliveries of its webhooks.
+def backtest(
+    management: Management, may: MayView, definitions: Definitions, *, seconds: float = BACKTEST_SECONDS
+) -> list[Problem]:
+    """Test every trigger with conditions on the last stored deliveries of its webhooks. Returns warnings about them.
 
-    Yields once per trigger, because each test may take long: a warning if deliveries are stored and none matches,
-    otherwise None.
+    After `seconds`, the others are not tested, which is a warning, too.
     """
     live_uids = {webhook.uid for webhook in management.webhooks.all(may) if webhook.state is not WebhookState.DELETED}
-    for automation, trigger_index, conditions in filters_to_backtest(definitions):
+    deadline = time.monotonic() + seconds
+    warnings: list[Problem] = []
+    filters = filters_to_backtest(definitions)
+    for number, (automation, trigger_index, conditions) in enumerate(filters):
+        if time.monotonic() > deadline:
+            message = (
+                f"Of {len(filters)} filters, {len(filters) - number} were not tested, from here on: it took too long."
+            )
+            warnings.append(automation.problem("/triggers", message))
+            break
         uids = [uid for uid in conditions.webhook_ids if uid in live_uids]
         if not uids:
-            yield None
             continue
-        result = management.filters.backtest(
-            may,
-            conditions,
-            webhooks=uids,
-            last=APPLY_BACKTEST_DELIVERIES,
-        )
+        result = management.filters.backtest(may, conditions, webhooks=uids, last=APPLY_BACKTEST_DELIVERIES)
         matched_count = len(result.matching)
         tested_count = matched_count + len(result.others)
-        yield backtest_warning(automation, trigger_index, conditions, matched_count, tested_count)
+        warning = backtest_warning(automation, trigger_index, conditions, matched_count, tested_count)
+        warnings += [warning] if warning is not None else []
+    return warnings
 
 
 def _plan_and_apply_steps(management: Management, may: MayManage, definitions: Definitions) -> Plan:

@@ -12,7 +12,7 @@ from hookmill import definitions
 from hookmill.domain.permission import Channel, MayManage
 from hookmill.domain.webhook import Webhook
 from hookmill.management import Management
-from hookmill.presentation.view import View
+from hookmill.presentation.view import ExactNumbersView, View
 from hookmill.web.api.access import ManagementDependency, ManagerAccess
 from hookmill.web.api.bodies import DefinitionApply, DefinitionFiles
 from hookmill.web.api.expensive import expensive
@@ -58,7 +58,7 @@ class WebhookUrlView(View, frozen=True):
     url: str
 
 
-class DefinitionPlanView(View, frozen=True):
+class DefinitionPlanView(ExactNumbersView, frozen=True):
     """What an apply changes. The texts are those of the command line."""
 
     factory: str
@@ -95,7 +95,8 @@ def plan_definitions(permission: ManagerAccess, management: ManagementDependency
     may = _by_files(permission)
     desired = definitions.definitions_for(management, may, definitions.files_of(body.files))
     plan = definitions.plan(management, may, desired)
-    return json_response(_plan_view(management, may, desired, plan, management.webhooks.all(may), is_applied=False))
+    tested = definitions.backtest(management, may, desired)
+    return json_response(_plan_view(management, may, plan, tested, management.webhooks.all(may), is_applied=False))
 
 
 @routes.post(
@@ -109,10 +110,12 @@ def apply_definitions(permission: ManagerAccess, management: ManagementDependenc
     """
     may = _by_files(permission)
     desired = definitions.definitions_for(management, may, definitions.files_of(body.files))
+    # Before the apply, so that a problem with it can't hide that the apply was done.
+    tested = definitions.backtest(management, may, desired) if not desired.problems else []
     result = definitions.apply(
         management, may, desired, may_delete=body.allow_deletions, expected_digest=body.expected_digest
     )
-    return json_response(_plan_view(management, may, desired, result.plan, result.webhooks, is_applied=True))
+    return json_response(_plan_view(management, may, result.plan, tested, result.webhooks, is_applied=True))
 
 
 def _by_files(permission: MayManage) -> MayManage:
@@ -123,13 +126,12 @@ def _by_files(permission: MayManage) -> MayManage:
 def _plan_view(
     management: Management,
     may: MayManage,
-    desired: definitions.Definitions,
     plan: definitions.Plan,
+    tested: Sequence[definitions.Problem],
     webhooks: Sequence[Webhook],
     *,
     is_applied: bool,
 ) -> DefinitionPlanView:
-    tested = [warning for warning in definitions.backtest(management, may, desired) if warning is not None]
     return msgspec.convert(
         plan.as_json()
         | {
