@@ -33,7 +33,7 @@ OPTIONS: dict[str, tuple[Fields, Any, str]] = {
     ),
     "debounce": (
         {"/debounce/seconds": "30"},
-        {"debounce": {"seconds": 30, "max_seconds": 300}},
+        {"debounce": {"seconds": 30}},
         "at most 300 s after the first",
     ),
     "retry": (

@@ -689,7 +689,7 @@ OPTIONS: dict[str, tuple[str, tuple[str, str], list[str], dict[str, Any]]] = {
         ["concurrency", "debounce", "priority", "max_running", "pause_after_failures"],
         {
             "concurrency": {"key": ["/pull_request/number"], "limit": 1, "when_busy": "skip"},
-            "debounce": {"seconds": 20, "max_seconds": 200},
+            "debounce": {"seconds": 20},
             "priority": "high",
             "max_running": 4,
             "pause_after_failures": 3,

@@ -268,9 +268,43 @@ def test_merge_patch_changes_only_its_fields(patch, changed):
 def test_patch_replaces_objects_by_other_values_and_null_removes_their_fields():
     before = structs.replace(AUTOMATION, **structs.asdict(patched({"debounce": {"seconds": 5, "max_seconds": 9}})))
 
-    assert before.patched({"debounce": {"max_seconds": None}}).as_json()["debounce"]["max_seconds"] == 50
+    after = before.patched({"debounce": {"max_seconds": None}})
+    assert after.debounce is not None
+    assert after.debounce.max_seconds == 50
     with pytest.raises(Invalid, match="debounce must be an object"):
         before.patched({"debounce": 5})
+
+
+@pytest.mark.parametrize(
+    ("first", "patch", "part", "after"),
+    [
+        ({"seconds": 10}, {"seconds": 200}, "debounce", {"seconds": 200, "max_seconds": 2_000}),
+        ({"seconds": 10}, {"seconds": 5}, "debounce", {"seconds": 5, "max_seconds": 50}),
+        ({"seconds": 10, "max_seconds": 60}, {"seconds": 5}, "debounce", {"seconds": 5, "max_seconds": 60}),
+        (
+            {"attempts": 3},
+            {"backoff_seconds": 7_200},
+            "retry",
+            {"backoff_seconds": 7_200, "max_backoff_seconds": 7_200},
+        ),
+        ({"attempts": 3, "backoff_seconds": 7_200}, {"backoff_seconds": 9}, "retry", {"max_backoff_seconds": 3_600}),
+    ],
+)
+def test_default_that_depends_on_another_field_follows_a_patch_of_it(first, patch, part, after):
+    before = structs.replace(AUTOMATION, **structs.asdict(patched({part: first})))
+
+    changed = getattr(before.patched({part: patch}), part)
+
+    assert {name: getattr(changed, name) for name in after} == after
+
+
+def test_patch_of_any_depth_is_refused_as_such():
+    deep: dict[str, Any] = {}
+    for _ in range(510):
+        deep = {"a": deep}
+
+    with pytest.raises(Invalid, match="Unknown field 'a'"):
+        AUTOMATION.patched({"workspace": deep})
 
 
 @pytest.mark.parametrize("patch", [{"prompt": "New."}, {"priority": "high"}, {"concurrency": {"limit": 2}}])

@@ -17,6 +17,8 @@ from hookmill.domain.errors import Fault, Invalid
 from hookmill.domain.text import closest_name
 
 S = TypeVar("S", bound="Spec")
+MERGED_LEVELS: Final = 20
+"""More levels than any spec has. A body may have so many that the recursion would fail."""
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -33,11 +35,12 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return ()
 
     def as_json(self) -> dict[str, Any]:
-        """The fields that differ from their defaults. Inside them, only what is empty is left out.
+        """The fields that differ from their defaults. Inside them, only what is empty is left out, and defaults that
+        depend on other fields, so that they follow a change of these.
 
         Inside a class with `omit_defaults`, all defaults are left out.
         """
-        return {name: _plain(value) for name, value, default in _fields_of(self) if value != default}
+        return {name: _plain(value) for name, value, default, _ in _fields_of(self) if value != default}
 
 
 def read(spec: type[S], source: Any, pointer: str = "") -> S:
@@ -50,12 +53,17 @@ def read(spec: type[S], source: Any, pointer: str = "") -> S:
     return value
 
 
-def merge_patch(target: Any, patch: Any) -> Any:
-    """The JSON value after a JSON merge patch (RFC 7396): null removes a field, and an object changes its fields."""
-    if not isinstance(patch, Mapping):
+def merge_patch(target: Any, patch: Any, levels: int = MERGED_LEVELS) -> Any:
+    """The JSON value after a JSON merge patch (RFC 7396): null removes a field, and an object changes its fields.
+
+    Objects below `levels` are replaced.
+    """
+    if not isinstance(patch, Mapping) or not levels:
         return patch
     fields = target if isinstance(target, Mapping) else {}
-    changed = {name: merge_patch(fields.get(name), value) for name, value in patch.items() if value is not None}
+    changed = {
+        name: merge_patch(fields.get(name), value, levels - 1) for name, value in patch.items() if value is not None
+    }
     return {name: value for name, value in fields.items() if name not in patch} | changed
 
 
@@ -67,10 +75,14 @@ def described(spec: type[Spec]) -> inspect.StructType:
     return info
 
 
-def _fields_of(spec: Spec) -> Iterator[tuple[str, Any, Any]]:
+def _fields_of(spec: Spec) -> Iterator[tuple[str, Any, Any, bool]]:
+    """The name, the value and the default of each field, and whether the default depends on other fields."""
     for field in msgspec.structs.fields(type(spec)):
         default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
-        yield field.name, getattr(spec, field.name), default
+        is_derived = field.default_factory is int
+        if is_derived:
+            default = getattr(msgspec.structs.replace(spec, **{field.name: default}), field.name)
+        yield field.name, getattr(spec, field.name), default, is_derived
 
 
 def _plain(value: Any) -> Any:
@@ -78,8 +90,8 @@ def _plain(value: Any) -> Any:
         config = value.__struct_config__
         return ({config.tag_field: config.tag} if config.tag_field is not None else {}) | {
             name: _plain(each)
-            for name, each, default in _fields_of(value)
-            if each not in ((), {}, None) and not (config.omit_defaults and each == default)
+            for name, each, default, is_derived in _fields_of(value)
+            if each not in ((), {}, None) and not ((config.omit_defaults or is_derived) and each == default)
         }
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
