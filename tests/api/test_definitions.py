@@ -60,7 +60,8 @@ def test_plan_has_the_exact_numbers_of_filters(api_with_secret):
     uid = management.webhooks.create(may, {"name": "repo"}).webhook.uid
     trigger = received(uid, payload={"price": [Decimal("0.12345678901234567890123")]})
     automation_created(management, may, "a", triggers=[trigger])
-    text = "---\ntriggers:\n- provider: webhook\n  event: received\n  filter: {webhook_ids: ['webhook:repo']}\n---\nLook.\n"
+    trigger_text = "{provider: webhook, event: received, filter: {webhook_ids: ['webhook:repo']}}"
+    text = f"---\ntriggers: [{trigger_text}]\n---\nLook.\n"
 
     answer = api_with_secret.request(
         "POST", f"{DEFINITIONS}/plan", {"files": FILES | {"automations/a/automation.md": text}}

@@ -189,10 +189,11 @@ def test_home_warns_that_the_disk_is_nearly_full(sqlite_store):
 
 
 def test_full_disk_rejects_forms_that_add_but_not_a_disable(dashboard, manager):
-    path = f"/f/default/webhooks/{dashboard.world.webhook('few').webhook.uid}"
+    webhook = dashboard.world.webhook("few").webhook
+    path = f"/f/default/webhooks/{webhook.uid}"
     dashboard.world.has_room = False
 
-    renamed = manager.post(f"{path}/change", {"/name": "other"})
+    renamed = manager.post(f"{path}/change", {"revision": str(webhook.revision), "/name": "other"})
     disabled = manager.post(f"{path}/disable")
     (webhook,) = dashboard.management.webhooks.all(dashboard.world.may)
     dashboard.world.has_room = True

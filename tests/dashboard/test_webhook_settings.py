@@ -51,19 +51,21 @@ def test_setting_is_refused_at_its_field_and_stored_by_both_forms(
 ):
     dashboard.world.webhook("taken")
     create = {"/name": "created", "/auth_mode": "token", "secret_from": "generate"}
-    path = f"/f/default/webhooks/{dashboard.world.webhook('changed').webhook.uid}"
+    existing = dashboard.world.webhook("changed").webhook
+    path = f"/f/default/webhooks/{existing.uid}"
+    change = {"revision": str(existing.revision)}
 
     refusals = [
         manager.post("/f/default/webhooks/new", create | {f"/{field}": unusable}),
-        manager.post(f"{path}/change", {f"/{field}": unusable}),
+        manager.post(f"{path}/change", change | {f"/{field}": unusable}),
     ]
     created = manager.post("/f/default/webhooks/new", create | {f"/{field}": usable})
     [webhook] = [
         each for each in dashboard.management.webhooks.all(dashboard.world.may) if each.name not in {"taken", "changed"}
     ]
     dashboard.management.webhooks.delete(dashboard.world.may, webhook.uid)
-    changed = manager.post(f"{path}/change", {f"/{field}": usable})
-    changed_webhook = dashboard.management.webhooks.get(dashboard.world.may, path.rpartition("/")[2])
+    changed = manager.post(f"{path}/change", change | {f"/{field}": usable})
+    changed_webhook = dashboard.management.webhooks.get(dashboard.world.may, existing.uid)
 
     for refused in refusals:
         [invalid_field] = [element for element in Elements(refused.body).all if "aria-invalid" in element.attributes]
@@ -73,3 +75,34 @@ def test_setting_is_refused_at_its_field_and_stored_by_both_forms(
     for each in (webhook, changed_webhook):
         assert getattr(each, field) in (stored, tuple(stored))
     assert text in text_of(manager.get(path).body)
+
+
+def test_form_that_was_loaded_before_a_change_resets_nothing(dashboard, manager):
+    webhook = dashboard.world.webhook("orders").webhook
+    path = f"/f/default/webhooks/{webhook.uid}"
+    form = {"revision": str(webhook.revision), "/name": "sales", "/allowed_networks": ""}
+    dashboard.management.webhooks.change(dashboard.world.may, webhook.uid, {"allowed_networks": ["192.0.2.0/24"]})
+
+    refused = manager.post(f"{path}/change", form)
+    [revision] = [
+        each.attributes["value"] for each in Elements(refused.body).all if each.attributes.get("name") == "revision"
+    ]
+    unchanged = dashboard.management.webhooks.get(dashboard.world.may, webhook.uid)
+    saved_again = manager.post(f"{path}/change", form | {"revision": revision})
+
+    assert refused.status == 422
+    assert "was changed while you were editing" in text_of(refused.body)
+    assert (unchanged.name, unchanged.allowed_networks) == ("orders", ("192.0.2.0/24",))
+    assert saved_again.status == 303
+
+
+def test_webhook_whose_scheme_a_new_catalogue_lacks_has_its_page(dashboard, manager):
+    uid = dashboard.world.webhook("orders", auth_mode="signature", signature_scheme="github").webhook.uid
+    with dashboard.world.database.write() as tx:
+        tx.run("UPDATE webhooks SET signature_scheme = 'gone' WHERE uid = :uid", uid=uid)
+
+    page = manager.get(f"/f/default/webhooks/{uid}")
+    disabled = manager.post(f"/f/default/webhooks/{uid}/disable")
+
+    assert "This version can't use the signature scheme 'gone'" in text_of(page.body)
+    assert disabled.status == 303

@@ -44,15 +44,19 @@ def test_fields_of_a_webhook_change_together_or_not_at_all(world):
     assert change(world.may, "origin", {}).name == "origin"
 
 
-def test_webhook_that_a_new_catalogue_refuses_can_be_disabled(world):
+def test_webhook_that_a_new_catalogue_refuses_can_be_changed_where_the_scheme_does_not_matter(world):
     uid = world.webhook("source", auth_mode="signature", signature_scheme="github").webhook.uid
     with world.database.write() as tx:
         tx.run("UPDATE webhooks SET signature_scheme = 'gone' WHERE uid = :uid", uid=uid)
     change = world.management.webhooks.change
 
     assert change(world.may, uid, {"enabled": False}).state == "disabled"
+    assert change(world.may, uid, {"name": "other", "allowed_networks": ["192.0.2.7"]}).name == "other"
     with pytest.raises(Invalid, match="gone"):
-        change(world.may, uid, {"name": "other"})
+        change(world.may, uid, {"event_header": "X-Event-Type"})
+    automation = automation_created(world.management, world.may, "reader", triggers=[received(uid, event=["push"])])
+    [warning] = world.management.automations.warnings(world.may, automation)
+    assert "is disabled" in warning
 
 
 def test_new_delivery_id_header_applies_immediately_in_every_process(world):

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from msgspec import Meta
+from msgspec.structs import replace
 
 from hookmill.domain.errors import Fault, Invalid
 from hookmill.domain.expect_every import expect_every_seconds, usable_expect_every
@@ -255,6 +256,8 @@ class WebhookSpec(Spec, frozen=True, kw_only=True):
                 yield from error.faults_at("/event_header")
 
 
+_FIELDS_OF_SCHEMES: Final = {"auth_mode", "delivery_id_header", "event_header", *SIGNATURE_FIELDS}
+"""Which values these fields may have depends on the signature scheme."""
 AUTHENTICATION_FIELDS: Final = frozenset({"auth_mode", "signature_scheme", "signature_options", "secret_name"})
 """After a change of one of them, senders must adapt, and the webhook uses the newest value of its team secret."""
 
@@ -283,14 +286,22 @@ class Webhook(WebhookSpec, frozen=True, kw_only=True):
 
     def changed(self, changes: Mapping[str, Any]) -> WebhookSpec:
         """The spec with some fields replaced. None resets a field to its default. Raises `Invalid` with pointers."""
-        return read(WebhookSpec, {**self.spec.as_json(), **changes})
+        if changes.keys() & _FIELDS_OF_SCHEMES:
+            return read(WebhookSpec, {**self.spec.as_json(), **changes})
+        # A newer catalogue may lack the stored scheme. What does not depend on it can be changed nevertheless.
+        given = read(WebhookSpec, {"name": self.name, **changes})
+        return replace(self.spec, **{name: getattr(given, name) for name in changes})
 
     @property
     def defines_event_type(self) -> bool:
-        """Whether the configuration defines where deliveries have their event type."""
+        """Whether the configuration defines where deliveries have their event type, as far as it is known."""
         if self.event_header is not None:
             return True
-        scheme = self.scheme
+        try:
+            scheme = self.scheme
+        except Invalid:
+            # A newer catalogue lacks the scheme.
+            return True
         return scheme is not None and scheme.event_for(self.signature_scheme) is not None
 
     @property

@@ -202,8 +202,17 @@ class Webhooks(Operations):
 
     def warnings(self, webhook: Webhook) -> tuple[str, ...]:
         """Reasons why it may not work as it is meant, one sentence each."""
-        hides_clients = webhook.allowed_networks and self._installation.config.lacks_trusted_proxies
-        return (EVERY_CLIENT_IS_THE_PROXY,) if hides_clients else ()
+        warnings = []
+        if webhook.allowed_networks and self._installation.config.lacks_trusted_proxies:
+            warnings.append(EVERY_CLIENT_IS_THE_PROXY)
+        try:
+            _ = webhook.scheme
+        except Invalid:
+            warnings.append(
+                f"This version can't use the signature scheme {webhook.signature_scheme!r} with these options, so "
+                "the webhook accepts no deliveries. Change the scheme or its options."
+            )
+        return tuple(warnings)
 
     def secret_for_sending(self, may: MayManage, uid_or_name: str) -> WebhookWithSecret:
         """The webhook and the secret that it uses now, for sample deliveries. Pages and API responses must not show it.

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from hookmill.domain import spec
 from hookmill.domain.activity import RATE_LIMIT_ADVICE, RATE_LIMITED
-from hookmill.domain.errors import Conflict, Fault, Forbidden, HookmillError, Invalid, NotFound
+from hookmill.domain.errors import Changed, Conflict, Fault, Forbidden, HookmillError, Invalid, NotFound
 from hookmill.domain.json_pointer import pointer_to, steps_of
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.sample import curl_line
@@ -215,7 +215,12 @@ def _webhook_page(
     error: HookmillError | None = None,
 ) -> Response:
     """The page of a webhook. The error is shown in this section, and at the controls of its form."""
-    management, scheme = context.management, webhook.scheme
+    management = context.management
+    try:
+        scheme = webhook.scheme
+    except Invalid:
+        # One of the warnings says so.
+        scheme = None
     activity = management.log.activity(may).get(webhook.uid)
     return context.page(
         "webhook.html",
@@ -267,12 +272,21 @@ def disable(context: PageContext, may: MayManage) -> Response:
 
 
 def change(context: PageContext, may: MayManage) -> Response:
-    """Change the fields that the form has."""
+    """Change the fields that the form has, unless the webhook was changed since the form was loaded."""
     fields = json_of(WebhookSpec, context.form)
     changes = {name: value for name, value in fields.items() if context.form.is_checked(f"/{name}")}
-    return _change_and_redirect(
-        context, may, "change", "webhook-changed", lambda uid: _webhooks(context).change(may, uid, changes)
-    )
+
+    def change(uid: str) -> Webhook:
+        with context.management.one_transaction(may):
+            webhook = _webhooks(context).get(may, uid)
+            if context.form["revision"] != str(webhook.revision):
+                raise Changed(
+                    f"{webhook.name!r} was changed while you were editing. Your changes are not saved. Compare them "
+                    "with the present values above, then save again."
+                )
+            return _webhooks(context).change(may, uid, changes)
+
+    return _change_and_redirect(context, may, "change", "webhook-changed", change)
 
 
 def sync(context: PageContext, may: MayManage) -> Response:
