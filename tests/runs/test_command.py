@@ -1,5 +1,6 @@
 """Commands of the operator: their environment, their output, their end, and the account as which they run."""
 
+import errno
 import json
 import os
 import pwd
@@ -7,6 +8,7 @@ import re
 import resource
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import threading
@@ -707,6 +709,46 @@ def test_command_can_end_what_starts_guards_without_harm_to_other_runs(package, 
             shell("true").run(package, always_continue)
         (package.directory / OUTPUTS_DIRECTORY).rmdir()
     assert output_of(shell("echo next"), package) == "next\n"
+
+
+def test_signal_to_all_processes_of_the_service_does_not_end_what_starts_guards(tmp_path, own_guards):
+    script = "read -r _ _ _ forker _ < /proc/$PPID/stat; kill -TERM $forker; kill -INT $forker; echo $forker"
+    packages = [write_package(tmp_path / name, sample_run(), b"{}") for name in ("first", "second")]
+
+    first, second = (output_of(shell(script), package) for package in packages)
+
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    ("received", "report", "exit_status"),
+    [
+        (b'12\n{"exit_status": 0}\n', b'{"exit_status": 0}', None),
+        (b'12\n{"exit_status": 0}\n\0exited 0\n', b'{"exit_status": 0}', 0),
+        (b'12\n{"exit_stat\0exited -9\n', None, -9),
+        (b"12\n\0exited 1\n", None, 1),
+        (b"12\n\0exited -", None, None),
+    ],
+)
+def test_report_of_a_guard_is_never_confused_with_its_end(received, report, exit_status):
+    own_end, guards_end = socket.socketpair()
+    with own_end, guards_end:
+        guards_end.sendall(received)
+        guard = guard_server.Guard(own_end)
+        guard.start(b"")
+
+        assert (guard.pid, guard.report, guard.returncode) == (12, report, exit_status)
+
+
+@pytest.mark.parametrize(
+    ("received", "error_number"),
+    [(b"\0exited 1\n", errno.ECONNRESET), (b"1\0exited -9\n", errno.ECONNRESET), (b"\0error 11\n", errno.EAGAIN)],
+)
+def test_guard_that_ended_before_it_had_started_is_reported(received, error_number):
+    own_end, guards_end = socket.socketpair()
+    with own_end, guards_end, pytest.raises(OSError, match=re.escape(f"[Errno {error_number}]")):
+        guards_end.sendall(received)
+        guard_server.Guard(own_end).start(b"")
 
 
 def test_command_whose_guard_is_killed_is_ended_and_fails(package):

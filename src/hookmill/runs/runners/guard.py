@@ -47,6 +47,10 @@ ENDED_BY_WORKER: Final = "worker"
 
 ORDER_LENGTH_BYTES: Final = 8
 """An order to a guard begins with its length in bytes."""
+END_MARK: Final = b"\0"
+"""What the starter of guards sends begins with it. So it ends what the guard sent, which may be half of a line."""
+EXITED: Final = b"exited"
+NOT_FORKED: Final = b"error"
 UNUSED_ARGUMENT: Final = "-" * 60
 """The last argument of the program, in whose place each guard writes its run and attempt."""
 
@@ -576,6 +580,9 @@ def _serve() -> NoReturn:
     An order is one byte and a descriptor: the guard's end of the channel. The guard reads the rest from there.
     """
     _prctl(_PR_SET_DUMPABLE, 0)
+    for number in _TERMINATION_SIGNALS:
+        # As for guards: it must report their ends.
+        signal.signal(number, signal.SIG_IGN)
     with socket.socket(fileno=os.dup(sys.stdin.fileno())) as orders:
         channel_by_guard: dict[int, int] = {}
         child_signals = _child_signals_descriptor()
@@ -595,25 +602,25 @@ def _serve() -> NoReturn:
                 _start_guard(channels[0], channel_by_guard)
             with contextlib.suppress(ChildProcessError):
                 for guard_pid, status in _ended_children():
-                    _report_end(channel_by_guard.pop(guard_pid), os.waitstatus_to_exitcode(status))
+                    _report_end(channel_by_guard.pop(guard_pid), EXITED, os.waitstatus_to_exitcode(status))
 
 
 def _start_guard(channel: int, channel_by_guard: dict[int, int]) -> None:
     try:
         pid = os.fork()
     except OSError as error:
-        _report_end(channel, -(error.errno or errno.EAGAIN))
+        _report_end(channel, NOT_FORKED, error.errno or errno.EAGAIN)
         return
     if pid == 0:
         _become_guard(channel)
     channel_by_guard[pid] = channel
 
 
-def _report_end(channel: int, number: int) -> None:
-    """Send the exit status, or minus the error of the fork. If the channel is full, nobody reads it."""
+def _report_end(channel: int, kind: bytes, number: int) -> None:
+    """Send the exit status, or the error of the fork. If the channel is full, nobody reads it."""
     os.set_blocking(channel, False)
     with contextlib.suppress(OSError):
-        os.write(channel, b"%d\n" % number)
+        os.write(channel, b"%s%s %d\n" % (END_MARK, kind, number))
     os.close(channel)
 
 

@@ -20,7 +20,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from hookmill.runs.runners.guard import CHUNK_BYTES, ORDER_LENGTH_BYTES, UNUSED_ARGUMENT
+from hookmill.runs.runners.guard import (
+    CHUNK_BYTES,
+    END_MARK,
+    KILL_SECONDS,
+    NOT_FORKED,
+    ORDER_LENGTH_BYTES,
+    UNUSED_ARGUMENT,
+)
 
 GUARD: Final = Path(__file__).with_name("guard.py")
 START_SECONDS: Final = 30.0
@@ -38,11 +45,12 @@ class Guard:
         """Send the order, and wait until the guard has started. Raises `OSError`."""
         self._channel.settimeout(START_SECONDS)
         self._channel.sendall(len(order).to_bytes(ORDER_LENGTH_BYTES, "big") + order)
-        while b"\n" not in self._received:
-            if not self.receive():
-                raise ConnectionResetError(errno.ECONNRESET, "its guard ended")
-        if (error := self._lines[0]).startswith(b"-"):
-            raise OSError(number := -int(error), os.strerror(number))
+        while not self._lines:
+            if self._end is None and self.receive():
+                continue
+            if self._end is not None and self._end[0] == NOT_FORKED:
+                raise OSError(self._end[1], os.strerror(self._end[1]))
+            raise ConnectionResetError(errno.ECONNRESET, "its guard ended")
 
     def fileno(self) -> int:
         return self._channel.fileno()
@@ -58,8 +66,14 @@ class Guard:
 
     @property
     def _lines(self) -> list[bytes]:
-        """The complete lines: the process id, the report, and the exit status."""
-        return self._received.split(b"\n")[:-1]
+        """The complete lines of the guard: its process id and the report."""
+        return self._received.partition(END_MARK)[0].split(b"\n")[:-1]
+
+    @property
+    def _end(self) -> tuple[bytes, int] | None:
+        """What the starter has sent last: `EXITED` with the exit status, or `NOT_FORKED` with the error's number."""
+        kind, _, number = self._received.partition(END_MARK)[2].partition(b" ")
+        return (kind, int(number)) if number.endswith(b"\n") else None
 
     @property
     def pid(self) -> int:
@@ -68,12 +82,12 @@ class Guard:
     @property
     def report(self) -> bytes | None:
         """The report, as JSON; None until the guard has sent it."""
-        return next((line for line in self._lines[1:2] if line.startswith(b"{")), None)
+        return next(iter(self._lines[1:2]), None)
 
     @property
     def returncode(self) -> int | None:
         """The exit status, negative for a signal; None until the guard has ended, or if nobody knows."""
-        return next((int(line) for line in self._lines[1:] if not line.startswith(b"{")), None)
+        return self._end[1] if self._end is not None else None
 
     def end_input(self) -> None:
         """Let the guard end the command."""
@@ -116,9 +130,9 @@ class GuardServer:
         """Start a guard in the directory. Raises `OSError` if it can't be started."""
         order = json.dumps([run, attempt, spec, str(directory), dict(environment)]).encode()
         try:
-            return self._start_guard(order)
-        except ConnectionError:
             # A command can kill the process that forks guards, if it runs as the same account.
+            with contextlib.suppress(ConnectionError):
+                return self._start_guard(order)
             return self._start_guard(order)
         except TimeoutError:
             # It can also stop it. The next guard needs another one.
@@ -173,7 +187,9 @@ class GuardServer:
             if self._process is not None and self._orders is not None and self._owner == os.getpid():
                 self._orders.close()
                 self._process.kill()
-                self._process.wait()
+                # A process that waits for a broken disk doesn't end.
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(KILL_SECONDS)
                 self._process = None
 
 
