@@ -238,6 +238,16 @@ def test_error_omits_the_statement_and_its_values(database):
     assert "INSERT" not in str(error.value)
 
 
+def test_discarded_connections_are_replaced(database):
+    for no in range(3):
+        database.discard_connections()
+        with database.write() as tx:
+            add_row(tx, str(no))
+
+    with database.read() as tx:
+        assert row_names(tx) == ["0", "1", "2"]
+
+
 @pytest.mark.parametrize("url", ["mysql://somebody:canary@host/x", "sqlite://", "hookmill.db", "", "file:canary"])
 def test_unknown_kind_of_url_is_refused_without_repeating_it(url):
     with pytest.raises(Invalid, match="Use sqlite:///PATH or postgresql://") as error:

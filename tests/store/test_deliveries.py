@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import pytest
+
 from hookmill.domain.delivery import Label
 from hookmill.domain.ids import delivery_id
 from hookmill.domain.webhook import Webhook
@@ -13,6 +15,18 @@ from tests.store.managed_store import ManagedStore
 
 DAY = 86_400.0
 ONE_BATCH = 100_000
+
+
+@pytest.mark.parametrize("label", [Label.REJECTED_AUTH, Label.REJECTED_INVALID_JSON, Label.REJECTED_TOO_LARGE])
+def test_newest_50_accepted_are_kept_however_many_are_rejected(store, label):
+    webhook = store.webhook()
+    accepted = log_deliveries(store, webhook, 60, at=0)
+    log_deliveries(store, webhook, 300, at=DAY, label=label)
+    store.clock.advance(days=20)
+
+    assert prune(store) == 10 + 250
+    assert logged_keys(store) >= {plan.delivery_key for plan in accepted[10:]}
+    assert store.count("payloads") == 50
 
 
 def test_duplicates_displace_no_payload(store):

@@ -371,6 +371,15 @@ def test_rotation_that_another_host_supersedes_is_refused(installation, monkeypa
     assert installation.sealing_key_ids() == {second.id}
 
 
+def test_hosts_with_different_new_keys_cannot_both_begin(installation):
+    [old] = installation.file.read()
+    plans = [rotation.plan(installation.in_use(), [new_master_key(), old]) for _ in range(2)]
+
+    installation.management.master_key_rotations.begin(installation.team, plans[0])
+    with pytest.raises(Conflict, match="Another rotation is in progress"):
+        installation.management.master_key_rotations.begin(installation.team, plans[1])
+
+
 # Several hosts, and keys that are settings
 
 

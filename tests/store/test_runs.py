@@ -202,6 +202,14 @@ def test_outputs_of_a_run_are_stored_with_its_end(backlog):
         assert outputs.of_run(tx, key) == texts
 
 
+def test_run_cannot_end_twice(backlog):
+    key = queue_and_claim(backlog)
+    finish(backlog, key, 1)
+
+    assert not finish(backlog, key, 1, result=Ended(state=RunState.FAILED))
+    assert backlog.run(key).state is RunState.SUCCEEDED
+
+
 def test_result_of_a_stale_worker_has_no_effect(backlog):
     key = queue_and_claim(backlog)
     requeue(backlog, [key])
@@ -434,6 +442,19 @@ def test_released_run_with_a_requested_cancellation_is_cancelled(backlog):
     release(backlog, key)
 
     assert (backlog.run(key).state, backlog.run(key).finished_at) == (RunState.CANCELLED, 9)
+
+
+def test_stale_worker_cannot_release_or_end_a_run(backlog):
+    key = queue_and_claim(backlog)
+    requeue(backlog, [key])
+    claim(backlog, executor=OTHER_WORKER)
+
+    assert not release(backlog, key)
+    assert release(backlog, key, attempt=2, executor=OTHER_WORKER)
+    assert not release(backlog, key, attempt=2, executor=OTHER_WORKER)
+    assert not finish(backlog, key, 1)
+    assert not finish(backlog, key, 2, executor=OTHER_WORKER)
+    assert backlog.run(key).state is RunState.QUEUED
 
 
 # Reading

@@ -380,6 +380,18 @@ def test_change_while_a_schedule_fires_does_not_repeat_the_time(store, change):
     assert store.management.automations.get(store.may, "report").version == 2
 
 
+def test_time_fires_again_if_its_transaction_was_rolled_back(store):
+    automation(store)
+    now = parse_iso("2026-11-23T11:00:00Z")
+
+    with pytest.raises(ZeroDivisionError), store.database.write() as tx:
+        assert fire_in(tx, now) == 1
+        raise ZeroDivisionError
+    fire(store, at="2026-11-23T11:00:20Z")
+
+    assert fired_times(store) == ["2026-11-23T11:00"]
+
+
 # Pages and counts
 
 

@@ -1,7 +1,9 @@
 """Encryption of secrets at rest. A ciphertext is bound to its row, and a database to its master key."""
 
+import asyncio
 import base64
 import os
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -10,10 +12,11 @@ from hookmill.domain.errors import Invalid
 from hookmill.domain.secret import SecretValue
 from hookmill.domain.webhook import AuthMode
 from hookmill.store import secrets
-from hookmill.store.admission.snapshot import read_for_ingress
+from hookmill.store.admission.snapshot import Snapshot, read_for_ingress
 from hookmill.store.keys import binding
 from hookmill.store.keys.sealing import KeyRing, MasterKey, WrongKey, as_text, master_key_from_text
 from tests.store.managed_store import ManagedStore
+from tests.support.waiting import LONG_SECONDS
 
 KEY = MasterKey(b"k" * 32)
 VALUE = SecretValue("the value ü")
@@ -180,6 +183,30 @@ def test_missing_secret_version_raises_an_error(store):
 def damage(store: ManagedStore, version_id: str):
     with store.database.write() as tx:
         assert tx.run("UPDATE secret_versions SET sealed = :altered WHERE id = :id", altered=bytes(60), id=version_id)
+
+
+def test_unreadable_secret_does_not_block_other_webhooks(store):
+    uids = [store.webhook(f"source {number}").uid for number in range(5)]
+    damage(store, store.rows("secret_versions")[0]["id"])
+    failures: list[str] = []
+
+    async def scene():
+        snapshot = Snapshot(
+            store.database, store.key, report_failure=lambda _component, error: failures.append(str(error))
+        )
+        try:
+            deadline = time.monotonic() + LONG_SECONDS
+            while sum(snapshot.get(uid) is not None for uid in uids) < 4 and time.monotonic() < deadline:
+                await asyncio.sleep(0.01)
+            return [snapshot.get(uid) is not None for uid in uids]
+        finally:
+            await asyncio.to_thread(snapshot.close)
+
+    are_cached = asyncio.run(scene())
+
+    assert are_cached.count(True) == 4
+    [failure] = failures
+    assert "can't decrypt row" in failure
 
 
 def test_webhook_with_an_unreadable_previous_secret_accepts_deliveries(store):
