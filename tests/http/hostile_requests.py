@@ -226,6 +226,8 @@ def _targets(target: Target) -> Iterator[HostileRequest]:
         ("with a semicolon parameter", path + b";a=b"),
         ("with a comma", path + b"," + target.url_uid),
         ("with an asterisk for the uid", b"/webhooks/w/*"),
+        ("with a wildcard for the uid", b"/webhooks/w/%25"),
+        ("with an underscore for the uid", b"/webhooks/w/" + b"_" * len(uid)),
         ("with a quote in the uid", path + b"'"),
         ("with a uid of 4,000 characters", b"/webhooks/w/" + b"w" * 4_000),
         ("with a thousand segments", b"/webhooks/w" + b"/a" * 1_000),

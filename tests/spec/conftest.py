@@ -13,3 +13,9 @@ from tests.support.world import world_for_test
 def sqlite_world(sqlite_store):
     """The service in this process, on SQLite only."""
     yield from world_for_test(sqlite_store)
+
+
+@pytest.fixture
+def postgres_world(postgres_store):
+    """The service in this process, on PostgreSQL only."""
+    yield from world_for_test(postgres_store)

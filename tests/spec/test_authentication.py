@@ -1,9 +1,11 @@
 """Authentication by secret: which requests are authenticated, how failures are answered and logged, and their limit."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
+from hookmill.domain.secret import SecretValue
 from hookmill.domain.webhook import AuthMode
 from tests.spec import shows
 from tests.support.sqlite_usually import store_url
@@ -223,6 +225,33 @@ def test_failures_and_deliveries_have_separate_rate_limits(world):
 
     assert world.post(webhook, b"60").status == 429
     assert [world.post(webhook, token="wrong").status for _ in range(61)] == [401] * 60 + [429]
+
+
+def test_each_webhook_has_its_own_failure_limit(world):
+    one, other = world.webhook("one"), world.webhook("other")
+    for _ in range(61):
+        world.post(one, token="wrong")
+
+    assert (world.post(one, token="wrong").status, world.post(other, token="wrong").status) == (429, 401)
+
+
+def test_failure_limit_holds_across_all_processes(world):
+    other = world.another_process()
+    webhook = world.webhook()
+
+    answers = [each.post(webhook, token="wrong").status for _ in range(40) for each in (world, other)]
+
+    assert sorted(answers) == [401] * 60 + [429] * 20
+
+
+def test_simultaneous_failures_leave_60_rows(world):
+    webhook = world.webhook()
+    with_wrong_secret = replace(webhook, secret=SecretValue("wrong"))
+
+    answers = world.post_many([(with_wrong_secret, b"{}")] * 403)
+
+    assert sorted(answer.status for answer in answers) == [401] * 60 + [429] * 343
+    assert len(world.log(webhook)) == 60
 
 
 def test_failure_with_a_huge_content_length_is_logged_with_size_0(world):

@@ -1,6 +1,7 @@
 """The delivery log: which attempts have a row, what a row contains, and how the log is read."""
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -8,6 +9,7 @@ from hookmill.domain.delivery import Label
 from hookmill.domain.errors import HookmillError, NotFound
 from hookmill.domain.ids import delivery_id
 from hookmill.domain.webhook import AuthMode
+from hookmill.maintenance import run_retention
 from hookmill.management import WebhookWithSecret, draft_filter
 from hookmill.store.schema import metadata
 from tests.spec import shows
@@ -198,6 +200,24 @@ def test_another_factorys_log_is_not_found(world):
 def test_unknown_delivery_is_not_found(world, unknown_id):
     with pytest.raises(HookmillError):
         world.management.log.get(world.may, unknown_id)
+
+
+def test_log_is_readable_while_rows_are_added_and_pruned(world, tmp_path):
+    webhook = world.webhook()
+    for age in (8, 1):
+        world.post_many([(webhook, b"[%d, %d]" % (world.clock.now, i)) for i in range(60)])
+        world.clock.advance(days=age)
+
+    with ThreadPoolExecutor() as both:
+        retention = both.submit(run_retention, world.database, tmp_path, world.clock())
+        posts = both.submit(world.post_many, [(webhook, b"%d" % i) for i in range(60)])
+        while not (retention.done() and posts.done()):
+            for row in world.management.log.newest(world.may, webhook="source", limit=5):
+                assert world.management.log.payload(world.may, delivery_id(row.key)) != b""
+
+    assert retention.result() == 60
+    new_ids = {answer.delivery_id for answer in posts.result()}
+    assert {delivery_id(row.key) for row in world.log(webhook)} >= new_ids
 
 
 def one_of_each(world: World, webhook: WebhookWithSecret):

@@ -1,6 +1,7 @@
 """The endpoint: the methods, paths, headers and bodies that it accepts, and the answer to an accepted delivery."""
 
 import contextlib
+import gzip
 import json
 from collections.abc import Iterator
 
@@ -113,6 +114,17 @@ def test_any_content_type_is_accepted_and_so_is_none(world):
     answers = [world.post(webhook, b'{"no": %d}' % i, headers={"Content-Type": each}) for i, each in enumerate(types)]
 
     assert {answer.status for answer in [world.post(webhook), *answers]} == {202}
+
+
+def test_content_encoding_is_never_decoded(world):
+    webhook = world.webhook()
+    compressed = gzip.compress(b'{"a": 1}')
+
+    gzip_body = world.post(webhook, compressed, headers={"Content-Encoding": "gzip"})
+    json_body = world.post(webhook, b'{"a": 1}', headers={"Content-Encoding": "gzip"})
+
+    assert (gzip_body.status, json_body.status) == (400, 202)
+    assert world.management.log.payload(world.may, json_body.delivery_id) == b'{"a": 1}'
 
 
 @shows("ENDPOINT-6", "LOG-8")

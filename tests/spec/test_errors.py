@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+import psycopg
 import pytest
 from msgspec import structs
 
@@ -288,6 +289,28 @@ def test_full_database_is_answered_503_and_accepts_smaller_deliveries(sqlite_wor
     assert answers == [503, 202]
     assert [(where, "its disk is full" in why) for where, why in sqlite_world.failures] == [("admission", True)]
     sqlite_world.failures.clear()
+
+
+def test_closed_database_connections_fail_at_most_one_delivery(postgres_world):
+    webhook = postgres_world.webhook()
+    postgres_world.post(webhook, b"0")
+    end_connections(postgres_world)
+
+    answers = [postgres_world.post(webhook, b"%d" % i).status for i in range(1, 4)]
+
+    # The first use of an ended connection replaces all of them. A read in the background may be this first use.
+    assert answers[0] in {202, 503}
+    assert answers[1:] == [202, 202]
+    postgres_world.failures.clear()
+
+
+def end_connections(world: World):
+    """Make the database server end all connections to the database, and wait for it: until then, one may be used."""
+    with psycopg.connect(world.url, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
 
 
 def every_error(world: World) -> dict[int, Answer]:

@@ -246,6 +246,15 @@ def test_any_header_value_identifies_a_delivery(world, value, identity):
     assert {row.identity for row in world.log(webhook)} == {identity}
 
 
+def test_long_ids_that_differ_at_the_end_identify_two_events(world):
+    webhook = world.webhook()
+
+    for end in "ab":
+        world.post(webhook, headers={SERVICE: "x" * 10_000 + end})
+
+    assert world.labels(webhook) == ["Accepted", "Accepted"]
+
+
 @shows("WEBHOOK-9")
 @pytest.mark.parametrize("name", ["Authorization", "cookie", "Host", "X Y", ""])
 def test_unusable_delivery_id_header_is_refused_at_creation(world, name):

@@ -81,6 +81,12 @@ def test_refused_clients_use_up_the_limit_of_failed_authentications_only(world, 
         assert world.post(limited, headers=INSIDE).status == 202
 
 
+def test_disabled_webhook_answers_404_whatever_the_address(world):
+    limited = world.webhook(allowed_networks=[ALLOWED], enabled=False)
+
+    assert [world.post(limited, headers=headers).status for headers in (INSIDE, OUTSIDE)] == [404, 404]
+
+
 @shows("AUTH-7")
 def test_change_of_the_networks_takes_effect_in_every_process(world):
     other = world.another_process()
