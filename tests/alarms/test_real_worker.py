@@ -1,12 +1,15 @@
 """Each alarm, raised by its cause in the worker of a real service, which sends it; and none by ordinary traffic."""
 
 import json
+import os
+import signal
 import sqlite3
 import time
 from contextlib import closing
 from itertools import count
 from typing import Any
 
+import psutil
 import pytest
 
 from hookmill.domain.alarm import AlarmKind
@@ -118,3 +121,42 @@ def test_each_cause_raises_its_alarm_in_a_real_service_and_ordinary_traffic_none
         (AlarmKind.RUNS_FAILING, "broken"),
         (AlarmKind.RUNS_WAITING, "queued"),
     }
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(600)
+def test_service_whose_worker_does_not_respond_says_so(tmp_path):
+    with (
+        http_receiver() as receiver,
+        serving(tmp_path / "data", alarm_private_addresses="true") as service,
+    ):
+        with service.management() as management:
+            team = management.access.operator_of_team()
+            management.alarm_destinations.create(team, DestinationKind.WEBHOOK, url=receiver.url())
+        process = service.process
+        assert process is not None
+        worker = until(lambda: worker_of(process.pid))
+        until(lambda: is_frozen_without_locks(worker, service), "the worker is frozen between two transactions")
+        raised = ("alarm.raised", AlarmKind.WORKER_STOPPED, "worker")
+        until(lambda: events(receiver) == [raised], seconds=420, pause_seconds=1)
+        os.kill(worker, signal.SIGCONT)
+        resolved = ("alarm.resolved", AlarmKind.WORKER_STOPPED, "worker")
+        until(lambda: events(receiver) == [raised, resolved], seconds=120, pause_seconds=1)
+
+
+def is_frozen_without_locks(worker: int, service: Service) -> bool:
+    """Freeze the worker. If it is in a transaction, which would block the whole service, let it continue."""
+    os.kill(worker, signal.SIGSTOP)
+    with closing(sqlite3.connect(service.data_dir / "hookmill.db", timeout=2, isolation_level=None)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            os.kill(worker, signal.SIGCONT)
+            return False
+        connection.execute("ROLLBACK")
+    return True
+
+
+def worker_of(pid: int) -> int | None:
+    children = psutil.Process(pid).children(recursive=True)
+    return next((child.pid for child in children if child.name() == "hookmill:worker"), None)

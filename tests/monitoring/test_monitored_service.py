@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from hookmill.build import build_id
+from hookmill.domain.run import RunState
 from hookmill.management import WebhookWithSecret
 from tests.faults.parts import Part, kill_part
 from tests.monitoring.test_files import dashboard_queries, page_queries, rule_queries
@@ -292,6 +293,36 @@ def in_order(spans: list[ReceivedSpan], *names: str) -> list[ReceivedSpan]:
 
 
 # Faults
+
+
+def test_lost_collector_costs_deliveries_and_runs_nothing(monitored):
+    collector, service = monitored.collector, monitored.service
+    sent = 'hookmill_spans_total{result="sent"}'
+    collector.status = 400
+    log_bytes = len(service.log())
+
+    delivery_id = monitored.deliver("collector-1")
+    until(lambda: state_of_run(service, delivery_id) is RunState.SUCCEEDED, "the run succeeds")
+    until(lambda: monitored.total('hookmill_spans_total{result="failed"}') >= 4, "the lost spans are counted")
+    collector.status = 200
+    before = monitored.total(sent)
+    monitored.deliver("collector-2")
+    until(lambda: monitored.total(sent) >= before + 4, "spans are sent again")
+
+    def events():
+        lines = [json.loads(line) for line in service.log()[log_bytes:].splitlines() if '"traces"' in line]
+        return {line["event"] for line in lines}
+
+    # The spans are counted before the recovery is logged.
+    until(lambda: events() == {"failed", "recovered"}, "the failure and the recovery are logged")
+    assert COLLECTOR_TOKEN not in service.log()
+    assert collector.url not in service.log()
+
+
+def state_of_run(service: Service, delivery_id: str) -> RunState:
+    with service.management() as management:
+        [run] = management.runs.of_delivery(operator(management), delivery_id)
+    return run.state
 
 
 def test_build_is_that_at_the_start_although_the_worker_is_replaced(tmp_path, monkeypatch):
